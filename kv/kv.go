@@ -110,9 +110,19 @@ type MetaRows struct {
 
 // Engine is one rank of an instance and what it holds.
 type Engine struct {
-	Rank   Rank
-	Shards []Shard
-	Meta   MetaRows
+	Rank        Rank
+	Shards      []Shard // at most one per component
+	Meta        MetaRows
+	RegionBytes []uint64 // length of each region that the engine registered
+}
+
+// PageTokens is how many tokens a page of the engine holds, 0 if it holds
+// nothing. It is one number per instance: Validate refuses another.
+func (e *Engine) PageTokens() uint32 {
+	if len(e.Shards) == 0 {
+		return 0
+	}
+	return e.Shards[0].PageTokens
 }
 
 // Instance is the engines that serve one model replica together.
@@ -174,15 +184,3 @@ type Copy struct {
 	Count          [2]uint32
 	Runs           []PairRun // shared between copies of one plan
 }
-
-// Reason is one cause why two deployments do not work together, or one does not
-// work at all. Prefill and Decode are the values of both sides, "" for none.
-type Reason struct {
-	Field     string
-	Component string
-	Prefill   string
-	Decode    string
-	Text      string
-}
-
-func (r Reason) Error() string { return r.Text }
