@@ -1,0 +1,121 @@
+// Package actors holds what all actors of a node share: the environment that
+// they are made in, their names, and what happens when one of them panics.
+package actors
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+)
+
+// Clock is where actors get the time from, so that a simulation can own it.
+type Clock interface {
+	// Now is the present, with a monotonic reading where there is one.
+	Now() time.Time
+	// AfterFunc calls f once, after d, in a goroutine of its own or in the
+	// simulation's loop. After cancel returned f is not started any more; it may
+	// still be running.
+	AfterFunc(d time.Duration, f func()) (cancel func())
+}
+
+// RealClock is the machine's clock.
+type RealClock struct{}
+
+var _ Clock = RealClock{}
+
+// Now is time.Now.
+func (RealClock) Now() time.Time { return time.Now() }
+
+// AfterFunc is time.AfterFunc.
+func (RealClock) AfterFunc(d time.Duration, f func()) func() {
+	t := time.AfterFunc(d, f)
+	return func() { t.Stop() }
+}
+
+// Env is what every actor of one node is made with. The system belongs to the
+// host program: from here it is never shut down and its Root never changed.
+// An Env is shared by pointer and its fields do not change after the first Props.
+type Env struct {
+	System *actor.ActorSystem
+	Clock  Clock
+	Log    *zap.Logger
+
+	// Names is the tree's place in the system; the zero value is "kvferry".
+	Names Names
+
+	// Base is applied to all Props before their own options: a simulation puts
+	// its dispatcher, mailbox and fault-injecting middleware here. nil in
+	// production.
+	Base []actor.PropsOption
+
+	ids atomic.Uint64
+}
+
+// NextID is unique within this Env, never 0. An answer meant for an earlier
+// instance of an actor is therefore never taken for one of the present.
+func (e *Env) NextID() uint64 { return e.ids.Add(1) }
+
+// Props makes the properties of a child actor. A panic in it is logged with its
+// stack and stops it, and its parent sees *actor.Terminated; so do panics of its
+// own children. Options given here win over Base.
+//
+// The actor is wrapped: Context.Actor is not the producer's value, and a
+// HandleFailure method of it is not asked.
+func (e *Env) Props(producer actor.Producer, options ...actor.PropsOption) *actor.Props {
+	all := []actor.PropsOption{
+		actor.WithReceiverMiddleware(e.crashLog),
+		actor.WithSupervisor(StopOnPanic),
+	}
+	all = append(all, e.Base...)
+	all = append(all, options...)
+	return actor.PropsFromProducer(func() actor.Actor { return &cell{Actor: producer()} }, all...)
+}
+
+// TopProps is Props for an actor that is spawned from the system's Root, which
+// has no parent: without the guardian that this adds, the runtime would restart
+// it, empty, after a panic. A child cannot be spawned with TopProps.
+func (e *Env) TopProps(producer actor.Producer, options ...actor.PropsOption) *actor.Props {
+	return e.Props(producer, append([]actor.PropsOption{actor.WithGuardian(StopOnPanic)}, options...)...)
+}
+
+// Timer delivers a *Tick to its actor. It belongs to that actor's Receive. Ticks
+// of a stopped or re-armed timer are told apart by generation, so that one which
+// is already in the mailbox does no harm.
+type Timer struct {
+	env        *Env
+	self       *actor.PID
+	generation uint64
+	cancel     func() // nil: not armed
+}
+
+// Tick is what a Timer sends. Handle it only when it is Live.
+type Tick struct {
+	// T is the timer that it comes from, to tell several of one actor apart.
+	T          *Timer
+	generation uint64
+}
+
+// NewTimer makes a timer for the actor of c. It is not armed.
+func NewTimer(e *Env, c actor.Context) *Timer { return &Timer{env: e, self: c.Self()} }
+
+// Start arms the timer for one tick after d, and forgets what it was armed for.
+func (t *Timer) Start(d time.Duration) {
+	t.Stop()
+	tick := &Tick{T: t, generation: t.generation}
+	self, root := t.self, t.env.System.Root
+	t.cancel = t.env.Clock.AfterFunc(d, func() { root.Send(self, tick) })
+}
+
+// Stop disarms the timer; no tick of it is Live any more. Call it in Stopping.
+func (t *Timer) Stop() {
+	t.generation++
+	if t.cancel != nil {
+		t.cancel()
+		t.cancel = nil
+	}
+}
+
+// Live says whether the tick is of its timer's present arming.
+func (k *Tick) Live() bool { return k.generation == k.T.generation }
