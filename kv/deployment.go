@@ -183,6 +183,12 @@ func (d *Deployment) Instance(pages uint32) (*Instance, []Reason) {
 			}
 		}
 	}
+	for n := range i.Engines {
+		if e := &i.Engines[n]; e.RegionBytes[0] > maxRegion {
+			v.refuse("pages", "", strconv.FormatUint(uint64(pages), 10), "%d pages of every tensor of rank %v are more than %d bytes: use fewer", pages, e.Rank, uint64(maxRegion))
+			return nil, v.reasons
+		}
+	}
 	if rs := i.Validate(); len(rs) > 0 {
 		return nil, rs
 	}

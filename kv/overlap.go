@@ -10,15 +10,23 @@ import (
 // directions, the largest stride first, each at least as large as what lies
 // within it.
 type lattice struct {
-	name    string
-	offset  uint64
-	strides [3]uint64
-	spans   [4]uint64 // of the whole, and of what is within 1, 2, 3 strides
+	component string // "" is the metadata rows
+	layer     int
+	offset    uint64
+	strides   [3]uint64
+	spans     [4]uint64 // of the whole, and of what is within 1, 2, 3 strides
+}
+
+func (l *lattice) String() string {
+	if l.component == "" {
+		return "metadata rows"
+	}
+	return fmt.Sprintf("%s layer %d", l.component, l.layer)
 }
 
 // latticeOf is a tensor of a shard that was found valid by itself.
 func latticeOf(s *Shard, t *LayerTensor, rowBytes uint64) lattice {
-	l := lattice{name: fmt.Sprintf("%s layer %d", s.Component, t.Layer), offset: t.Offset}
+	l := lattice{component: s.Component, layer: t.Layer, offset: t.Offset}
 	counts := [3]uint32{t.Pages, s.PageTokens, uint32(s.Heads.High - s.Heads.Low)}
 	l.strides = [3]uint64{s.PageStride, s.TokenStride, s.HeadStride}
 	if l.strides[1] < l.strides[2] && counts[2] > 1 || counts[1] == 1 {
@@ -51,7 +59,7 @@ func (v *validator) overlaps(e *Engine) {
 	if m := e.Meta; m.Rows > 0 && uint64(m.Region) < uint64(len(regions)) {
 		if end, ok := extent(m.Offset, m.Rows, m.RowBytes, m.RowBytes); ok {
 			w := end - m.Offset
-			regions[m.Region] = append(regions[m.Region], lattice{name: "metadata rows", offset: m.Offset, spans: [4]uint64{w, w, w, w}})
+			regions[m.Region] = append(regions[m.Region], lattice{offset: m.Offset, spans: [4]uint64{w, w, w, w}})
 		}
 	}
 	for region, ls := range regions {
@@ -87,19 +95,19 @@ func collision(ls []lattice, depth int) (a, b string, found bool) {
 // repeat with the same stride and do not collide within it.
 func within(ls []lattice, depth int) (a, b string, found bool) {
 	if depth == len(ls[0].strides) {
-		return ls[0].name, ls[1].name, true
+		return ls[0].String(), ls[1].String(), true
 	}
 	stride, base := ls[0].strides[depth], ls[0].offset
 	inner := slices.Clone(ls)
 	for n := range inner {
 		l := &inner[n]
 		if l.strides[depth] != stride {
-			return ls[0].name, l.name, true
+			return ls[0].String(), l.String(), true
 		}
 		if stride > 0 {
 			l.offset = (l.offset - base) % stride
 			if l.offset+l.spans[depth+1] > stride {
-				return ls[0].name, l.name, true
+				return ls[0].String(), l.String(), true
 			}
 		}
 	}

@@ -1,6 +1,9 @@
 package kv
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Chunk is the tokens [From, To) that one step of prefill finished, and where
 // they are.
@@ -70,10 +73,17 @@ func (p *Pair) checkTarget(pages PageTable, metaRow uint32) error {
 	if len(p.moves) == 0 {
 		return nil
 	}
-	for _, page := range pages.Pages {
-		if page >= p.targetPages {
-			return fmt.Errorf("decode page is %d, want below the %d pages of the pool", page, p.targetPages)
-		}
+	return below(Decode, pages.Pages, p.targetPages)
+}
+
+// below refuses pages that not every tensor of the plan has. Within the pages of
+// a valid instance every row is inside of its region.
+func below(side Side, pages []uint32, limit uint32) error {
+	if len(pages) == 0 {
+		return nil
+	}
+	if top := slices.Max(pages); top >= limit {
+		return fmt.Errorf("%s page is %d, want below the %d pages of the pool", side, top, limit)
 	}
 	return nil
 }
@@ -129,11 +139,12 @@ func (p *Pair) Copies(c Chunk, target PageTable, targetMeta uint32) ([]Copy, err
 		if err := c.Source.check(Prefill, p.sourceTokens, from, to, false); err != nil {
 			return nil, err
 		}
-		groups, maxSource, _ := cut(from, to, c.Source, target, p.sourceTokens, p.targetTokens)
-		if maxSource >= p.sourcePages {
-			return nil, fmt.Errorf("prefill page is %d, want below the %d pages of the pool", maxSource, p.sourcePages)
+		first, n := PagesFor(p.sourceTokens, from, to)
+		skip := int((first - c.Source.First) / uint64(p.sourceTokens))
+		if err := below(Prefill, c.Source.Pages[skip:skip+n], p.sourcePages); err != nil {
+			return nil, err
 		}
-		out = p.rows(groups)
+		out = p.rows(cut(from, to, c.Source, target, p.sourceTokens, p.targetTokens))
 	}
 	if c.Last && p.sendsMeta() {
 		s, t := p.sourceMeta, p.targetMeta

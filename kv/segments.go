@@ -21,9 +21,8 @@ type cutter struct {
 	sourceSize, tarSize  uint32 // tokens of a page
 	natSource, natTarget uint32 // pages from one period to the next
 
-	groups               []growing
-	last                 int
-	maxSource, maxTarget uint32
+	groups []growing
+	last   int
 }
 
 // growing is a group in the making.
@@ -36,10 +35,9 @@ type growing struct {
 	runs                   []PairRun // of the second pass
 }
 
-// cut returns the groups of the tokens [from, to), which both tables cover, and
-// the largest page of each side. It goes through the pages twice, to allocate
-// once.
-func cut(from, to uint64, source, target PageTable, sourceSize, targetSize uint32) (groups []group, maxSource, maxTarget uint32) {
+// cut returns the groups of the tokens [from, to), which both tables cover. It
+// goes through the pages twice, to allocate once.
+func cut(from, to uint64, source, target PageTable, sourceSize, targetSize uint32) []group {
 	g := gcd(sourceSize, targetSize)
 	c := &cutter{
 		from: from, to: to, source: source, target: target, sourceSize: sourceSize, tarSize: targetSize,
@@ -58,11 +56,11 @@ func cut(from, to uint64, source, target PageTable, sourceSize, targetSize uint3
 	}
 	c.last = 0
 	c.pass()
-	groups = make([]group, len(c.groups))
+	groups := make([]group, len(c.groups))
 	for i := range c.groups {
 		groups[i] = group{c.groups[i].segment, c.groups[i].runs}
 	}
-	return groups, c.maxSource, c.maxTarget
+	return groups
 }
 
 // pass goes once through the token range.
@@ -76,9 +74,18 @@ func (c *cutter) pass() {
 		if left := c.to - at; uint64(n) > left {
 			n = uint32(left)
 		}
-		source, target := c.source.Pages[sp], c.target.Pages[tp]
-		c.maxSource, c.maxTarget = max(c.maxSource, source), max(c.maxTarget, target)
-		c.add(c.find(segment{s, t, n}), source, target)
+		g := c.find(segment{s, t, n})
+		if n == c.sourceSize && n == c.tarSize {
+			// Whole pages on both sides need no cutting.
+			whole := (c.to - at) / uint64(n)
+			sources, targets := c.source.Pages[sp:sp+whole], c.target.Pages[tp:tp+whole]
+			for k, source := range sources {
+				c.add(g, source, targets[k])
+			}
+			at, sp, tp = at+whole*uint64(n), sp+whole, tp+whole
+			continue
+		}
+		c.add(g, c.source.Pages[sp], c.target.Pages[tp])
 		at += uint64(n)
 		if s += n; s == c.sourceSize {
 			s, sp = 0, sp+1
@@ -121,13 +128,13 @@ func (c *cutter) add(g *growing, source, target uint32) {
 	r := &g.run
 	up := source > g.lastSource && target > g.lastTarget
 	switch {
+	case up && r.Count > 1 && source-g.lastSource == r.SourceStep && target-g.lastTarget == r.TargetStep:
+		r.Count++
 	case r.Count == 0:
 		*r = PairRun{Source: source, Target: target, Count: 1, SourceStep: 1, TargetStep: 1}
 	case up && r.Count == 1:
 		r.SourceStep, r.TargetStep = source-g.lastSource, target-g.lastTarget
 		r.Count = 2
-	case up && source-g.lastSource == r.SourceStep && target-g.lastTarget == r.TargetStep:
-		r.Count++
 	case up && r.Count == 2 && source-g.lastSource == c.natSource && target-g.lastTarget == c.natTarget:
 		// Two pages at some distance are no run if the second begins a real one.
 		r.Count, r.SourceStep, r.TargetStep = 1, 1, 1
