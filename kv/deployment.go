@@ -195,6 +195,27 @@ func (d *Deployment) Instance(pages uint32) (*Instance, []Reason) {
 	return i, nil
 }
 
+// MatchDeployments is Match of what the deployments come to, with so many pages
+// in each tensor of both sides: every reason why one cannot work by itself, and
+// why the two do not work together.
+func MatchDeployments(prefill, decode *Deployment, prefillPages, decodePages uint32) *Fit {
+	p, whyP := prefill.Instance(prefillPages)
+	d, whyD := decode.Instance(decodePages)
+	if len(whyP) == 0 && len(whyD) == 0 {
+		return Match(p, d)
+	}
+	f := &Fit{prefill: &Instance{Model: prefill.Model}, decode: &Instance{Model: decode.Model}}
+	for _, r := range whyP {
+		f.reasons = append(f.reasons, r.At(Prefill))
+	}
+	for _, r := range whyD {
+		f.reasons = append(f.reasons, r.At(Decode))
+	}
+	f.compareModels()
+	f.reasons = sortReasons(f.reasons)
+	return f
+}
+
 // engine lays out one rank that serves these layers. Sizes beyond 64 bits are
 // capped, for Validate to refuse.
 func (d *Deployment) engine(r Rank, stage []int, pages uint32) Engine {

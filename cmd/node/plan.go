@@ -1,0 +1,221 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"kvferry/kv"
+)
+
+// maxPlanTokens bounds what plan writes out; contexts end long before it.
+const maxPlanTokens = 1 << 27
+
+type copyJSON struct {
+	Writer    rankJSON `json:"writer"`
+	Receiver  rankJSON `json:"receiver"`
+	Component string   `json:"component"`
+	Layer     int      `json:"layer"`
+	record
+}
+
+type planFlags struct {
+	deploymentFlags
+	tokens, prefix int64
+	source, target string
+	expand         bool
+}
+
+func newPlanCommand() *cobra.Command {
+	var f planFlags
+	c := &cobra.Command{
+		Use:   "plan --prefill P --decode D --tokens N",
+		Short: "Say which bytes a request copies where",
+		Long: `Plan says which bytes of a request of N tokens every prefill rank copies to which
+bytes of which decode rank, between one data-parallel rank of each side. A copy is
+rows of row_bytes bytes: row i goes from src_offset + i*src_stride of the writer's
+tensor to dst_offset + i*dst_stride of the receiver's tensor. Within an engine each
+component and layer is one tensor, page p of it begins at p times the bytes of a page.
+
+LIST is pages such as 3,7,10-12: on the prefill side those that hold the tokens 0 to N,
+on the decode side those from the one that holds token M to the end; the same in every
+rank. By default 0,1,2 and so on.
+
+` + deploymentHelp + `
+
+Exit codes: 0; 1, a file is no deployment, or pages and tokens do not fit together;
+2, the deployments cannot work.`,
+		Example: `  kvferry plan --model llama-3.1-8b --prefill tp=2 --decode tp=4 --tokens 100
+  kvferry plan --prefill p.yaml --decode d.yaml --tokens 4096 --prefix 1024 -o json
+  kvferry plan --prefill p.yaml --decode d.yaml --tokens 70 --src-pages 3,7,10-12 --dst-pages 0-4 --expand -o json`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true, SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error { return f.run(c) },
+	}
+	f.add(c)
+	c.Flags().Int64Var(&f.tokens, "tokens", 0, "tokens of the request (N), at least 1")
+	c.Flags().Int64Var(&f.prefix, "prefix", 0, "tokens that decode has already (M), at most N")
+	c.Flags().StringVar(&f.source, "src-pages", "", "pages on the prefill side (LIST)")
+	c.Flags().StringVar(&f.target, "dst-pages", "", "pages on the decode side (LIST)")
+	c.Flags().BoolVar(&f.expand, "expand", false, "one record for each row")
+	return c
+}
+
+func (f *planFlags) run(c *cobra.Command) error {
+	prefill, decode, err := f.read()
+	if err != nil {
+		return err
+	}
+	if f.tokens < 1 || f.tokens > maxPlanTokens {
+		return malformed("--tokens is %d, want 1 to %d", f.tokens, maxPlanTokens)
+	}
+	if f.prefix < 0 || f.prefix > f.tokens {
+		return malformed("--prefix is %d, want 0 to the %d of --tokens", f.prefix, f.tokens)
+	}
+	r := request{prefix: uint64(f.prefix), length: uint64(f.tokens)}
+	r.source, err = f.pages(c, "src-pages", f.source, prefill.PageTokens, 0, r.length)
+	if err != nil {
+		return err
+	}
+	r.target, err = f.pages(c, "dst-pages", f.target, decode.PageTokens, r.prefix, r.length)
+	if err != nil {
+		return err
+	}
+	if fit := kv.MatchDeployments(prefill, decode, 1, 1); !fit.Compatible() {
+		writeReasons(c.ErrOrStderr(), fit)
+		return &exitError{code: exitImpossible}
+	}
+	r.fit = kv.MatchDeployments(prefill, decode, poolFor(r.source), poolFor(r.target))
+	if !r.fit.Compatible() {
+		return malformed("pages are too many, or too far apart: %w", r.fit.Reasons()[0])
+	}
+	w := bufio.NewWriter(c.OutOrStdout())
+	if f.output == "json" {
+		err = writePlanJSON(w, &r, f.expand)
+	} else {
+		err = writePlanText(w, &r, f.expand)
+	}
+	if err != nil {
+		return err
+	}
+	return w.Flush()
+}
+
+// pages reads a list of pages that holds exactly the tokens [from, to).
+func (f *planFlags) pages(c *cobra.Command, flag, list string, pageTokens uint32, from, to uint64) (kv.PageTable, error) {
+	first, want := kv.PagesFor(pageTokens, from, to)
+	table := kv.PageTable{First: first, Pages: make([]uint32, 0, want)}
+	if !c.Flags().Changed(flag) {
+		for p := range want {
+			table.Pages = append(table.Pages, uint32(p))
+		}
+		return table, nil
+	}
+	var ranges []numbers
+	if strings.TrimSpace(list) != "" {
+		var err error
+		if ranges, err = parseList(list, maxPage); err != nil {
+			return table, malformed("--%s: %w", flag, err)
+		}
+	}
+	total := uint64(0)
+	for _, g := range ranges {
+		total += g.last - g.first + 1
+	}
+	if total != uint64(want) {
+		return table, malformed("--%s has %d page%s, want %d for tokens [%d,%d) in pages of %d", flag, total, plural(int(total)), want, from, to, pageTokens)
+	}
+	at := make(map[uint32]int, want)
+	for _, g := range ranges {
+		for p := g.first; p <= g.last; p++ {
+			if other, twice := at[uint32(p)]; twice {
+				return table, malformed("--%s has page %d twice: as number %d and %d of the list", flag, p, other+1, len(table.Pages)+1)
+			}
+			at[uint32(p)] = len(table.Pages)
+			table.Pages = append(table.Pages, uint32(p))
+		}
+	}
+	return table, nil
+}
+
+// maxPage leaves room for a pool that has one page more.
+const maxPage = 1<<32 - 2
+
+// poolFor is the pages of a pool that has these pages.
+func poolFor(t kv.PageTable) uint32 {
+	n := uint32(1)
+	for _, p := range t.Pages {
+		n = max(n, p+1)
+	}
+	return n
+}
+
+// writePlanJSON writes one copy a line, as they are made.
+func writePlanJSON(w io.Writer, r *request, expand bool) error {
+	if _, err := io.WriteString(w, `{"copies":[`); err != nil {
+		return err
+	}
+	separator := "\n"
+	err := r.each(func(s sent) error {
+		for _, rec := range expanded(s.records, expand) {
+			line, err := json.Marshal(copyJSON{rankOf(s.writer), rankOf(s.receiver), s.component, s.layer, rec})
+			if err != nil {
+				return err
+			}
+			if _, err := fmt.Fprintf(w, "%s%s", separator, line); err != nil {
+				return err
+			}
+			separator = ",\n"
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, "]}\n")
+	return err
+}
+
+// writePlanText writes the copies for people: layers that are copied alike once.
+func writePlanText(w io.Writer, r *request, expand bool) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "WRITER\tRECEIVER\tCOMPONENT\tLAYERS\tSRC OFFSET\tDST OFFSET\tROWS\tROW BYTES\tSRC STRIDE\tDST STRIDE")
+	var bytes, copies uint64
+	var last sent
+	var layers []int
+	flush := func() {
+		for _, c := range expanded(last.records, expand) {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\t%d\t%d\t%d\n", rankOf(last.writer), rankOf(last.receiver), last.component, kv.FormatLayers(layers),
+				c.SrcOffset, c.DstOffset, c.Rows, c.RowBytes, c.SrcStride, c.DstStride)
+		}
+		layers = nil
+	}
+	err := r.each(func(s sent) error {
+		if !s.like(&last) {
+			flush()
+		}
+		last = s
+		layers = append(layers, s.layer)
+		for _, c := range s.records {
+			bytes += c.Rows * c.RowBytes
+			if copies++; expand {
+				copies += c.Rows - 1
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "\n%d tokens from token %d on: %d bytes in %d copies\n", r.length-r.prefix, r.prefix, bytes, copies)
+	return err
+}
