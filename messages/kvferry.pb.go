@@ -708,6 +708,7 @@ type Hello struct {
 	Generation    uint64                 `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`                      // proposed number
 	Nonce         uint64                 `protobuf:"varint,6,opt,name=nonce,proto3" json:"nonce,omitempty"`                                // of this sender
 	Endpoints     []*Endpoint            `protobuf:"bytes,7,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
+	NumberSeen    uint64                 `protobuf:"varint,8,opt,name=number_seen,json=numberSeen,proto3" json:"number_seen,omitempty"` // the highest number that this sender took of the receiver: who forgot goes on above it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -791,6 +792,13 @@ func (x *Hello) GetEndpoints() []*Endpoint {
 	return nil
 }
 
+func (x *Hello) GetNumberSeen() uint64 {
+	if x != nil {
+		return x.NumberSeen
+	}
+	return 0
+}
+
 // HelloAck agrees. It is sent only after its sender's fence of all lower
 // generations returned.
 type HelloAck struct {
@@ -799,7 +807,8 @@ type HelloAck struct {
 	NumberAbove   uint64                 `protobuf:"varint,2,opt,name=number_above,json=numberAbove,proto3" json:"number_above,omitempty"`
 	Generation    *Generation            `protobuf:"bytes,3,opt,name=generation,proto3" json:"generation,omitempty"`
 	Endpoints     []*Endpoint            `protobuf:"bytes,4,rep,name=endpoints,proto3" json:"endpoints,omitempty"`
-	Provider      string                 `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"` // the one that this generation uses
+	Provider      string                 `protobuf:"bytes,5,opt,name=provider,proto3" json:"provider,omitempty"`                        // the one that this generation uses
+	NumberSeen    uint64                 `protobuf:"varint,6,opt,name=number_seen,json=numberSeen,proto3" json:"number_seen,omitempty"` // as in Hello
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -869,10 +878,18 @@ func (x *HelloAck) GetProvider() string {
 	return ""
 }
 
+func (x *HelloAck) GetNumberSeen() uint64 {
+	if x != nil {
+		return x.NumberSeen
+	}
+	return 0
+}
+
 type Ping struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Sequence      uint64                 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	Generation    *Generation            `protobuf:"bytes,2,opt,name=generation,proto3" json:"generation,omitempty"` // that the sender believes in; zero for none
+	Generation    *Generation            `protobuf:"bytes,2,opt,name=generation,proto3" json:"generation,omitempty"`                    // that the sender believes in; zero for none
+	NumberSeen    uint64                 `protobuf:"varint,3,opt,name=number_seen,json=numberSeen,proto3" json:"number_seen,omitempty"` // as in Hello
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -919,6 +936,13 @@ func (x *Ping) GetGeneration() *Generation {
 		return x.Generation
 	}
 	return nil
+}
+
+func (x *Ping) GetNumberSeen() uint64 {
+	if x != nil {
+		return x.NumberSeen
+	}
+	return 0
 }
 
 type Pong struct {
@@ -1130,6 +1154,7 @@ type Catalog struct {
 	Part          uint32                 `protobuf:"varint,2,opt,name=part,proto3" json:"part,omitempty"`       // 0-based
 	Parts         uint32                 `protobuf:"varint,3,opt,name=parts,proto3" json:"parts,omitempty"`
 	Engines       []*EngineDescription   `protobuf:"bytes,4,rep,name=engines,proto3" json:"engines,omitempty"`
+	Have          uint64                 `protobuf:"varint,5,opt,name=have,proto3" json:"have,omitempty"` // version of the receiver's catalog that the sender holds; 0 for none: it is sent again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1192,9 +1217,17 @@ func (x *Catalog) GetEngines() []*EngineDescription {
 	return nil
 }
 
+func (x *Catalog) GetHave() uint64 {
+	if x != nil {
+		return x.Have
+	}
+	return 0
+}
+
 type CatalogAck struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	Refused       string                 `protobuf:"bytes,2,opt,name=refused,proto3" json:"refused,omitempty"` // why nothing of it is served; empty when it is
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1234,6 +1267,13 @@ func (x *CatalogAck) GetVersion() uint64 {
 		return x.Version
 	}
 	return 0
+}
+
+func (x *CatalogAck) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
 }
 
 // EngineDescription is one engine: who it is, what it holds, and how its memory
@@ -3759,7 +3799,7 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\x04body\"B\n" +
 	"\bEndpoint\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x1a\n" +
-	"\bendpoint\x18\x02 \x01(\fR\bendpoint\"\xf0\x01\n" +
+	"\bendpoint\x18\x02 \x01(\fR\bendpoint\"\x91\x02\n" +
 	"\x05Hello\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x1f\n" +
 	"\vversion_min\x18\x02 \x01(\rR\n" +
@@ -3771,7 +3811,9 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"generation\x18\x05 \x01(\x04R\n" +
 	"generation\x12\x14\n" +
 	"\x05nonce\x18\x06 \x01(\x04R\x05nonce\x122\n" +
-	"\tendpoints\x18\a \x03(\v2\x14.kvferry.v1.EndpointR\tendpoints\"\xcf\x01\n" +
+	"\tendpoints\x18\a \x03(\v2\x14.kvferry.v1.EndpointR\tendpoints\x12\x1f\n" +
+	"\vnumber_seen\x18\b \x01(\x04R\n" +
+	"numberSeen\"\xf0\x01\n" +
 	"\bHelloAck\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12!\n" +
 	"\fnumber_above\x18\x02 \x01(\x04R\vnumberAbove\x126\n" +
@@ -3779,12 +3821,16 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"generation\x18\x03 \x01(\v2\x16.kvferry.v1.GenerationR\n" +
 	"generation\x122\n" +
 	"\tendpoints\x18\x04 \x03(\v2\x14.kvferry.v1.EndpointR\tendpoints\x12\x1a\n" +
-	"\bprovider\x18\x05 \x01(\tR\bprovider\"Z\n" +
+	"\bprovider\x18\x05 \x01(\tR\bprovider\x12\x1f\n" +
+	"\vnumber_seen\x18\x06 \x01(\x04R\n" +
+	"numberSeen\"{\n" +
 	"\x04Ping\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x126\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\v2\x16.kvferry.v1.GenerationR\n" +
-	"generation\"Z\n" +
+	"generation\x12\x1f\n" +
+	"\vnumber_seen\x18\x03 \x01(\x04R\n" +
+	"numberSeen\"Z\n" +
 	"\x04Pong\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x126\n" +
 	"\n" +
@@ -3797,15 +3843,17 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x14\n" +
 	"\x05field\x18\x02 \x01(\tR\x05field\x12\x10\n" +
 	"\x03got\x18\x03 \x01(\tR\x03got\x12\x12\n" +
-	"\x04want\x18\x04 \x01(\tR\x04want\"\x86\x01\n" +
+	"\x04want\x18\x04 \x01(\tR\x04want\"\x9a\x01\n" +
 	"\aCatalog\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04part\x18\x02 \x01(\rR\x04part\x12\x14\n" +
 	"\x05parts\x18\x03 \x01(\rR\x05parts\x127\n" +
-	"\aengines\x18\x04 \x03(\v2\x1d.kvferry.v1.EngineDescriptionR\aengines\"&\n" +
+	"\aengines\x18\x04 \x03(\v2\x1d.kvferry.v1.EngineDescriptionR\aengines\x12\x12\n" +
+	"\x04have\x18\x05 \x01(\x04R\x04have\"@\n" +
 	"\n" +
 	"CatalogAck\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\xf8\x02\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\tR\arefused\"\xf8\x02\n" +
 	"\x11EngineDescription\x12-\n" +
 	"\x06engine\x18\x01 \x01(\v2\x15.kvferry.v1.EngineRefR\x06engine\x12$\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x10.kvferry.v1.RoleR\x04role\x12'\n" +
