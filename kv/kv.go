@@ -85,6 +85,13 @@ type Shard struct {
 	HeadStride  uint64
 }
 
+// RowOffset is where the row of a page, a token of the page, and a head of the
+// model starts in the region of t, one of the shard's Layers. The head is one of
+// the shard's.
+func (s *Shard) RowOffset(t LayerTensor, page, token uint32, head int) uint64 {
+	return t.Offset + uint64(page)*s.PageStride + uint64(token)*s.TokenStride + uint64(head-s.Heads.Low)*s.HeadStride
+}
+
 // LayerTensor is one layer of a shard: Pages pages from Offset of a region.
 type LayerTensor struct {
 	Layer  int
@@ -137,6 +144,12 @@ type Instance struct {
 type PageTable struct {
 	First uint64
 	Pages []uint32
+}
+
+// Page is the page that holds a token, which the table covers, and the token's
+// place in it.
+func (t PageTable) Page(pageTokens uint32, token uint64) (page, within uint32) {
+	return t.Pages[(token-t.First)/uint64(pageTokens)], uint32(token % uint64(pageTokens))
 }
 
 // Run is Count units: the i-th is unit First + i*Step.

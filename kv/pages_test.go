@@ -106,3 +106,21 @@ func FuzzUnpackPages(f *testing.F) {
 		}
 	})
 }
+
+// TestRowOffsetIsTheSlowFormula: what others use to fill and to compare memory is
+// what the slow loop of these tests uses.
+func TestRowOffsetIsTheSlowFormula(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		i := drawInstance(t, drawModel(t), "side", 40)
+		e := &i.Engines[rapid.IntRange(0, len(i.Engines)-1).Draw(t, "engine")]
+		table := drawPages(t, "side", &i.Engines[0], 7, 40)
+		e.rows(i.Model, table, 7, 40, func(c *Component, layer, head int, token uint64, region uint32, at uint64) {
+			s := e.shard(c.Name)
+			n := slices.IndexFunc(s.Layers, func(t LayerTensor) bool { return t.Layer == layer })
+			page, within := table.Page(s.PageTokens, token)
+			if got := s.RowOffset(s.Layers[n], page, within, head); got != at || s.Layers[n].Region != region {
+				t.Fatalf("%s layer %d head %d token %d is at %d, want %d", c.Name, layer, head, token, got, at)
+			}
+		})
+	})
+}

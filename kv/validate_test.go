@@ -138,3 +138,26 @@ func TestInterleavedTensorsAreNoOverlap(t *testing.T) {
 		}
 	}
 }
+
+// TestTensorsThatMeetInTheNextPageOverlap: the end of one tensor's page may lie
+// on the beginning of the other's next page.
+func TestTensorsThatMeetInTheNextPageOverlap(t *testing.T) {
+	for _, tc := range []struct {
+		offset uint64 // of the second of two tensors with pages of 32 bytes, 128 apart
+		valid  bool
+	}{{32, true}, {96, true}, {97, false}, {112, false}, {31, false}, {128, false}, {127, false}, {160, true}} {
+		i := mustInstance(t, attentionOf(2, 4, 2))
+		for n := range i.Engines {
+			e := &i.Engines[n]
+			e.Shards = e.Shards[:1]
+			s := &e.Shards[0]
+			s.PageStride = 128
+			s.Layers[0].Offset, s.Layers[1].Offset = 0, tc.offset
+			e.RegionBytes[0] = 1 << 20
+			e.Meta.Offset = 1 << 19
+		}
+		if rs := i.Validate(); (len(rs) == 0) != tc.valid {
+			t.Errorf("second tensor at %d: reasons %v, want valid %v", tc.offset, rs, tc.valid)
+		}
+	}
+}
