@@ -108,6 +108,8 @@ func FuzzMatch(f *testing.F) {
 	f.Add([]byte{0}, uint16(0), uint16(9))
 	f.Add([]byte{1, 0, 0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 2}, uint16(3), uint16(9))
 	f.Add([]byte{3, 0, 1, 0xfe, 1, 8, 2, 1, 0xfd, 20, 1, 9, 0, 3, 5, 12}, uint16(1), uint16(12))
+	// A shard of a component that is unsound itself, in a region that is none.
+	f.Add([]byte("000200020000b"), uint16(245), uint16(56))
 	f.Fuzz(func(t *testing.T, b []byte, prefix, length uint16) {
 		r := reader{b}
 		p := r.instance(attentionOf(3, 4, 1+int(r.u8()%2), 1, 2))

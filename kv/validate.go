@@ -26,6 +26,8 @@ const (
 type validator struct {
 	i       *Instance
 	reasons []Reason
+	faults  int    // found, also those beyond maxReasons
+	sound   bool   // the model is
 	size    uint32 // page size of the instance, 0 before the first shard
 	sizeOf  Rank
 	meta    uint64 // bytes of a metadata row, 0 before the first
@@ -39,6 +41,7 @@ type validator struct {
 func (i *Instance) Validate() []Reason {
 	v := &validator{i: i}
 	v.model()
+	v.sound = v.faults == 0
 	if v.sizes() {
 		for n := range i.Engines {
 			v.engine(&i.Engines[n])
@@ -50,6 +53,7 @@ func (i *Instance) Validate() []Reason {
 
 // refuse notes a reason. got is the value that the side has.
 func (v *validator) refuse(field, component, got, format string, a ...any) {
+	v.faults++
 	if len(v.reasons) < maxReasons {
 		v.reasons = append(v.reasons, Reason{Field: field, Component: component, value: got, Text: fmt.Sprintf(format, a...)})
 	}
@@ -154,7 +158,7 @@ func (v *validator) sizes() bool {
 
 // engine checks what one rank holds.
 func (v *validator) engine(e *Engine) {
-	before := len(v.reasons)
+	before := v.faults
 	seen := make(map[string]bool, len(e.Shards))
 	for n, bytes := range e.RegionBytes {
 		if bytes > maxRegion {
@@ -175,7 +179,7 @@ func (v *validator) engine(e *Engine) {
 		v.shard(e, s, c)
 	}
 	// Whether tensors overlap is a question only if each is what it should be.
-	if len(v.reasons) == before {
+	if v.sound && v.faults == before {
 		v.overlaps(e)
 	}
 }

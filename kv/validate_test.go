@@ -97,6 +97,14 @@ func TestValidateSaysWhichSideAndStops(t *testing.T) {
 	if len(d) != 2 || d[0].Decode != "1" || d[0].Prefill != "" || !strings.HasPrefix(d[0].Text, "decode: ") {
 		t.Errorf("decode is at fault, reasons are %+v", d)
 	}
+	// What a fuzzer found: many faults, and then a region that is none.
+	hostile := mustInstance(t, attentionOf(4, 128, 128))
+	for n := range hostile.Engines {
+		hostile.Engines[n].Shards[0].Layers[0].Region = 9
+	}
+	if n := len(hostile.Validate()); n != maxReasons {
+		t.Errorf("128 ranks in no region give %d reasons, want %d", n, maxReasons)
+	}
 	big := mustInstance(t, attentionOf(4, 128, 128))
 	for n := range big.Engines {
 		big.Engines[n].Shards[0].PageStride = 1
