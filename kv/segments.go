@@ -79,8 +79,10 @@ func (c *cutter) pass() {
 			// Whole pages on both sides need no cutting.
 			whole := (c.to - at) / uint64(n)
 			sources, targets := c.source.Pages[sp:sp+whole], c.target.Pages[tp:tp+whole]
-			for k, source := range sources {
-				c.add(g, source, targets[k])
+			for k := 0; k < len(sources); {
+				c.add(g, sources[k], targets[k])
+				k++
+				k += g.follow(sources[k:], targets[k:])
 			}
 			at, sp, tp = at+whole*uint64(n), sp+whole, tp+whole
 			continue
@@ -145,6 +147,25 @@ func (c *cutter) add(g *growing, source, target uint32) {
 		*r = PairRun{Source: source, Target: target, Count: 1, SourceStep: 1, TargetStep: 1}
 	}
 	g.lastSource, g.lastTarget = source, target
+}
+
+// follow takes the pages that go on with a run one by one on both sides, and says
+// how many: the most frequent case needs no decision for each page. No page is the
+// last of 32 bits, so that none follows 0.
+func (g *growing) follow(sources, targets []uint32) int {
+	r := &g.run
+	if r.Count < 2 || r.SourceStep != 1 || r.TargetStep != 1 {
+		return 0
+	}
+	n := 0
+	s, t := g.lastSource, g.lastTarget
+	for n < len(sources) && n < len(targets) && sources[n] == s+1 && targets[n] == t+1 {
+		s, t = s+1, t+1
+		n++
+	}
+	r.Count += uint32(n)
+	g.lastSource, g.lastTarget = s, t
+	return n
 }
 
 // finish ends the run of a group.
