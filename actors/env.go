@@ -3,11 +3,14 @@
 package actors
 
 import (
+	"crypto/rand"
 	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"go.uber.org/zap"
+
+	"kvferry/transport/rdma"
 )
 
 // Clock is where actors get the time from, so that a simulation can own it.
@@ -50,7 +53,21 @@ type Env struct {
 	// production.
 	Base []actor.PropsOption
 
+	// GrantID draws the id of a grant. nil: from the system's source of chance,
+	// so that nobody can guess one.
+	GrantID func() rdma.GrantID
+
 	ids atomic.Uint64
+}
+
+// NewGrantID draws the id of a grant.
+func (e *Env) NewGrantID() rdma.GrantID {
+	if e.GrantID != nil {
+		return e.GrantID()
+	}
+	var id rdma.GrantID
+	rand.Read(id[:]) // never fails: crypto/rand stops the program instead
+	return id
 }
 
 // NextID is unique within this Env, never 0. An answer meant for an earlier
@@ -87,7 +104,8 @@ type Timer struct {
 	env        *Env
 	self       *actor.PID
 	generation uint64
-	cancel     func() // nil: not armed
+	cancel     func()    // nil: not armed
+	due        time.Time // of At; zero: armed by Start, or not at all
 }
 
 // Tick is what a Timer sends. Handle it only when it is Live.
@@ -113,9 +131,28 @@ func (t *Timer) Stop() {
 	t.generation++
 	if t.cancel != nil {
 		t.cancel()
-		t.cancel = nil
+	}
+	t.cancel, t.due = nil, time.Time{}
+}
+
+// At arms the timer for one tick at due, or at once when that has passed; the
+// zero time disarms it. It costs nothing when it is armed for due already.
+func (t *Timer) At(due time.Time) {
+	switch {
+	case due.IsZero():
+		t.Stop()
+	case !due.Equal(t.due):
+		t.Start(max(0, due.Sub(t.env.Clock.Now())))
+		t.due = due
 	}
 }
 
-// Live says whether the tick is of its timer's present arming.
-func (k *Tick) Live() bool { return k.generation == k.T.generation }
+// Live says, once, whether the tick is of its timer's present arming, which it
+// ends.
+func (k *Tick) Live() bool {
+	if k.generation != k.T.generation || k.T.cancel == nil {
+		return false
+	}
+	k.T.cancel, k.T.due = nil, time.Time{}
+	return true
+}

@@ -1,0 +1,156 @@
+package actors
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"kvferry/messages"
+	"kvferry/pairing"
+)
+
+// RefusedError is a room that an engine did not open.
+type RefusedError struct {
+	Room messages.RoomID
+	Kind messages.CauseKind
+	Text string
+}
+
+func (e *RefusedError) Error() string { return fmt.Sprintf("room %s: %s", e.Room, e.Text) }
+
+// Inspect asks an engine what it holds. (node -> engine)
+type Inspect struct{ Reply func(Holding) }
+
+// Holding is what an engine holds now. In rest, everything but Records is 0 or
+// as it was at the start.
+type Holding struct {
+	Engine      messages.Engine
+	Prefill     bool
+	PagesTotal  uint32
+	PagesFree   uint32
+	RowsTotal   uint32
+	RowsFree    uint32
+	Rooms       int
+	Waiting     int
+	Quarantined int // pages that no fence could free yet
+	Records     int
+	Pairs       []string // peer instances
+}
+
+// DrainEngine has an engine refuse new rooms; Done is called when its last room
+// has ended. (node -> engine)
+type DrainEngine struct{ Done func() }
+
+// OnDrain begins to drain. waiting is how many callers wait for pages.
+func (e *Engine) OnDrain(m *DrainEngine, waiting int) {
+	e.draining = true
+	e.drained = append(e.drained, m.Done)
+	e.Drained(waiting)
+}
+
+// Draining says whether the engine takes no new rooms.
+func (e *Engine) Draining() bool { return e.draining }
+
+// Drained tells those who asked once nothing is open any more.
+func (e *Engine) Drained(waiting int) {
+	if !e.draining || e.Open() > 0 || waiting > 0 {
+		return
+	}
+	for _, done := range e.drained {
+		done()
+	}
+	e.drained = nil
+}
+
+// EngineName names the actor of an engine.
+func EngineName(e messages.Engine) string {
+	r := e.Rank
+	return fmt.Sprintf("%s-dp%d-pp%d-cp%d-tp%d", e.Instance, r.DP, r.PP, r.CP, r.TP)
+}
+
+// OnMemoryRegistered offers the engine to the registry, now that its memory can
+// be reached: nobody is told of an engine whose pool is not registered.
+func (e *Engine) OnMemoryRegistered(c actor.Context, m *MemoryRegistered) {
+	if m.Err != nil {
+		e.refuse(c, m.Err)
+		return
+	}
+	e.Regions = m.Regions
+	c.Send(e.Registry, &AttachEngine{
+		Reply: c.Self(),
+		Description: pairing.Describe(pairing.Described{
+			Engine: e.Self, Role: e.Role, Model: e.Layout.Model,
+			DP: e.Layout.DP, PP: e.Layout.PP, CP: e.Layout.CP, TP: e.Layout.TP,
+			Kv: *e.Kv, Regions: m.Regions,
+		}),
+	})
+}
+
+// OnAttached takes the registry's answer, and reports whether the engine serves.
+func (e *Engine) OnAttached(c actor.Context, m *EngineAttached) bool {
+	if m.Err != nil {
+		e.refuse(c, m.Err)
+		return false
+	}
+	e.Env.Log.Info("engine attached", zap.Stringer("engine", e.Self),
+		zap.Uint32("pages", e.Pages()), zap.Uint32("page_tokens", e.Kv.PageTokens()))
+	e.attached(nil)
+	return true
+}
+
+func (e *Engine) refuse(c actor.Context, err error) {
+	e.attached(err)
+	c.Stop(c.Self())
+}
+
+// attached answers whoever attached the engine, once.
+func (e *Engine) attached(err error) {
+	if e.Attached != nil {
+		e.Attached(err)
+		e.Attached = nil
+	}
+}
+
+// Stop ends what the engine has with others. The transport ends its writes and
+// grants before its memory is deregistered: messages of one sender keep order.
+func (e *Engine) Stop(c actor.Context) {
+	cause := e.Cause(messages.CauseKind_CAUSE_DETACHED, fmt.Sprintf("engine %s was detached", e.Self))
+	e.attached(fmt.Errorf("engine %s was stopped", e.Self))
+	c.Send(e.Registry, &DetachEngine{Engine: e.Self, Cause: cause})
+	e.EachRoom(func(r *RoomBase) { r.Finish(&messages.Outcome{Cause: cause}, 0, 0) })
+}
+
+// EndedError is why a room cannot be opened any more: it has ended here, or a
+// later attempt has begun. nil: it can.
+func (e *Engine) EndedError(id messages.RoomID) error {
+	if o := e.Records.Get(e.Env.Clock.Now(), id); o != nil {
+		kind, text := messages.CauseKind_CAUSE_PROTOCOL, "it has completed"
+		if o.GetCause() != nil {
+			kind, text = o.Cause.Kind, o.Cause.Text
+		}
+		return &RefusedError{Room: id, Kind: kind, Text: "it has ended: " + text}
+	}
+	if newest, ok := e.newest(id.Room); ok && newest > id.Attempt {
+		return &RefusedError{Room: id, Kind: messages.CauseKind_CAUSE_SUPERSEDED, Text: e.Superseded(id, newest).Cause.Text}
+	}
+	return nil
+}
+
+// Cause is a cause that this engine is the origin of.
+func (e *Engine) Cause(kind messages.CauseKind, text string) *messages.Cause {
+	return &messages.Cause{Kind: kind, Text: text, Origin: e.Self.String()}
+}
+
+// Hold is the part of Holding that both kinds of engine share.
+func (e *Engine) Hold(pages, rows *Pool, waiting int) Holding {
+	h := Holding{
+		Engine: e.Self, Prefill: e.Role == messages.Role_ROLE_PREFILL,
+		PagesTotal: pages.Total(), PagesFree: pages.Free(), RowsTotal: rows.Total(), RowsFree: rows.Free(),
+		Rooms: e.Open(), Waiting: waiting, Records: e.Records.Len(),
+	}
+	h.Pairs = slices.Sorted(maps.Keys(e.Pairs))
+	return h
+}

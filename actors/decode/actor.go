@@ -1,0 +1,239 @@
+// Package decode is the actor of a decode engine: it owns the engine's pages and
+// has a child per room, the receiver. It carries out what receivers ask for, and
+// is the only one that gives a page back to the pool.
+package decode
+
+import (
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"kvferry/actors"
+	"kvferry/messages"
+	"kvferry/transfer"
+)
+
+// Actor is one decode engine.
+type Actor struct {
+	*actors.Engine
+
+	// Owned by Receive.
+	serving     bool
+	rooms       map[messages.RoomID]*room
+	held        map[messages.RoomID]holding // pages of completed rooms, the callers'
+	pages       *actors.Pool
+	rows        *actors.Pool
+	waiting     actors.Waiting[*actors.OpenReceive]
+	unannounced uint32 // pages of rooms that prefill has not announced
+	votes       *transfer.EarlyVotes
+	timer       *actors.Timer
+}
+
+// New is the Props of a decode engine's actor.
+func New(config actors.EngineConfig) (*actor.Props, error) {
+	engine, err := actors.NewEngine(config, messages.Role_ROLE_DECODE)
+	if err != nil {
+		return nil, fmt.Errorf("decode: %w", err)
+	}
+	return engine.Env.Props(func() actor.Actor {
+		return &Actor{
+			Engine: engine,
+			rooms:  map[messages.RoomID]*room{},
+			held:   map[messages.RoomID]holding{},
+			pages:  actors.NewPool(engine.Pages()),
+			rows:   actors.NewPool(engine.Rows()),
+			votes:  transfer.NewEarlyVotes(engine.EngineConfig.Rooms),
+		}
+	}), nil
+}
+
+// Receive is called by the actor system.
+func (a *Actor) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *actor.Started:
+		a.timer = actors.NewTimer(a.Env, c)
+		a.Start(c)
+	case *actors.MemoryRegistered:
+		a.OnMemoryRegistered(c, m)
+	case *actors.EngineAttached:
+		a.serving = a.OnAttached(c, m)
+	case *actors.OpenReceive:
+		a.onOpenReceive(c, m)
+	case *actors.AbortRoom:
+		a.onAbortRoom(c, m)
+	case *actors.FreePages:
+		a.onFreePages(c, m)
+	case *actors.FromPeer:
+		a.onFromPeer(c, m)
+	case *actors.RoomEffects:
+		a.onRoomEffects(c, m)
+	case *actors.GrantInstalled:
+		a.TellID(c, m.Room, transfer.GrantInstalled{Grant: m.Grant, Err: m.Err})
+	case *actors.GrantArrived:
+		a.onGrantArrived(c, m)
+	case *actors.GrantRevoked:
+		a.onGrantRevoked(c, m)
+	case *actors.LinkFenced:
+		a.OnLink(c, m)
+		a.onLinkFenced(c, m)
+	case *actors.Tick:
+		a.onTick(c, m)
+	case *actors.DrainEngine:
+		a.OnDrain(m, a.waiting.Len())
+	case *actors.Inspect:
+		m.Reply(a.inspect())
+	case *actor.Terminated:
+		a.onTerminated(c, m)
+	case *actor.Stopping:
+		a.onStopping(c)
+	case *actor.Stopped, *actor.Restarting:
+	default:
+		if !a.OnLink(c, m) {
+			a.Env.Unexpected(c)
+		}
+	}
+}
+
+// onOpenReceive opens a room, or lets the caller wait for pages.
+func (a *Actor) onOpenReceive(c actor.Context, m *actors.OpenReceive) {
+	if m.Wait == 0 {
+		m.Wait = a.Limits.Wait
+	}
+	if err := a.admit(m); err != nil {
+		m.Opened(nil, err)
+		return
+	}
+	if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
+		a.supersede(c, a.Room(earlier))
+	}
+	a.waiting.Add(m, a.Env.Clock.Now().Add(m.Wait))
+	a.serve(c)
+}
+
+// admit says why a room cannot be opened now or ever.
+func (a *Actor) admit(m *actors.OpenReceive) error {
+	id := m.Room
+	refuse := func(kind messages.CauseKind, format string, args ...any) error {
+		return &actors.RefusedError{Room: id, Kind: kind, Text: fmt.Sprintf(format, args...)}
+	}
+	if !a.serving || a.Draining() {
+		return refuse(messages.CauseKind_CAUSE_DETACHED, "engine %s takes no rooms: it is not attached, or its node is leaving", a.Self)
+	}
+	if m.Length == 0 || m.Prefix > m.Length {
+		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "prefix is %d and length %d, want a length of at least 1 and a prefix of at most the length", m.Prefix, m.Length)
+	}
+	if need, total := a.pagesFor(m.Prefix, m.Length), a.pages.Total(); need > uint64(total) {
+		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY,
+			"tokens %d to %d need %d pages of %d tokens, the pool has %d", m.Prefix, m.Length, need, a.Kv.PageTokens(), total)
+	}
+	if p := a.Pairs[m.Prefill]; p != nil && (m.PrefillDP < 0 || m.PrefillDP >= p.Fit.Prefill().DP) {
+		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "prefill dp rank is %d, instance %s has %d", m.PrefillDP, m.Prefill, p.Fit.Prefill().DP)
+	}
+	if a.waiting.Len() >= a.Limits.Waiting {
+		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY, "%d callers wait for pages already, the limit is %d", a.waiting.Len(), a.Limits.Waiting)
+	}
+	if a.rooms[id] != nil || a.waits(id) {
+		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "room %s is open already", id)
+	}
+	return a.EndedError(id)
+}
+
+func (a *Actor) waits(id messages.RoomID) bool {
+	return a.waiting.Has(func(m *actors.OpenReceive) bool { return m.Room == id })
+}
+
+// pagesFor is how many pages hold tokens [prefix, length), from the start of the
+// page that holds the first of them.
+func (a *Actor) pagesFor(prefix, length uint64) uint64 {
+	if prefix == length {
+		return 0
+	}
+	page := uint64(a.Kv.PageTokens())
+	return (length-1)/page - prefix/page + 1
+}
+
+// serve opens rooms for those who wait, as far as the pool goes.
+func (a *Actor) serve(c actor.Context) {
+	for {
+		m, ok := a.waiting.Head()
+		if !ok || a.Open() >= a.Limits.Rooms {
+			break
+		}
+		if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
+			break // the earlier attempt has to end first
+		}
+		if !a.open(c, m) {
+			break
+		}
+		a.waiting.Next()
+	}
+	a.timer.At(a.waiting.Due())
+}
+
+// open takes pages for a room and begins it. False: there are not enough, or too
+// many are held by rooms that prefill does not know yet.
+func (a *Actor) open(c actor.Context, m *actors.OpenReceive) bool {
+	need := uint32(a.pagesFor(m.Prefix, m.Length))
+	if a.pages.Free() < need || a.rows.Free() == 0 || !a.mayHold(need) {
+		return false
+	}
+	pages, _ := a.pages.Take(need)
+	row, _ := a.rows.Take(1)
+	a.ClearMeta(row[0])
+	a.unannounced += need
+	r := a.begin(c, m, holding{pages: pages, row: row[0]})
+	m.Opened(&actors.Opened{Pages: r.table(), MetaRow: r.hold.row}, nil)
+	return true
+}
+
+// mayHold keeps the share of the pool that rooms may hold before prefill has
+// announced them. One room alone may be larger than the share.
+func (a *Actor) mayHold(need uint32) bool {
+	share := uint64(a.pages.Total()) * uint64(a.Limits.UnannouncedShare) / 100
+	return a.unannounced == 0 || uint64(a.unannounced)+uint64(need) <= share
+}
+
+func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
+	cause := a.Cause(messages.CauseKind_CAUSE_ABORTED, m.Reason)
+	if r := a.rooms[m.Room]; r != nil {
+		a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause})
+		return
+	}
+	for _, w := range a.waiting.Remove(func(w *actors.OpenReceive) bool { return w.Room == m.Room }) {
+		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: cause.Kind, Text: cause.Text})
+		a.Records.Put(a.Env.Clock.Now(), w.Room, w.Prefill, &messages.Outcome{Cause: cause})
+	}
+	a.serve(c)
+}
+
+func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
+	if !m.Live() {
+		return
+	}
+	for _, w := range a.waiting.Expired(a.Env.Clock.Now()) {
+		w.Opened(nil, &actors.RefusedError{
+			Room: w.Room, Kind: messages.CauseKind_CAUSE_NO_CAPACITY,
+			Text: fmt.Sprintf("waited %v for %d pages, %d of %d are free and prefill has yet to announce the rooms of %d",
+				w.Wait, a.pagesFor(w.Prefix, w.Length), a.pages.Free(), a.pages.Total(), a.unannounced),
+		})
+	}
+	a.serve(c)
+}
+
+func (a *Actor) inspect() actors.Holding {
+	h := a.Hold(a.pages, a.rows, a.waiting.Len())
+	for _, r := range a.rooms {
+		if r.quarantined {
+			h.Quarantined += len(r.hold.pages)
+		}
+	}
+	return h
+}
+
+func (a *Actor) onStopping(c actor.Context) {
+	a.timer.Stop()
+	a.Stop(c)
+	for _, w := range a.waiting.Remove(func(*actors.OpenReceive) bool { return true }) {
+		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: messages.CauseKind_CAUSE_DETACHED, Text: "the engine is being detached"})
+	}
+}

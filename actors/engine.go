@@ -1,0 +1,253 @@
+package actors
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+
+	"kvferry/kv"
+	"kvferry/messages"
+	"kvferry/transfer"
+	"kvferry/transport/rdma"
+)
+
+// EngineConfig is what both kinds of engine actors are made of.
+type EngineConfig struct {
+	Env  *Env
+	Self messages.Engine
+	// Layout is the instance that the engine belongs to, with at least this
+	// rank's shards and metadata rows.
+	Layout *kv.Instance
+	// Memory is the engine's regions, in the order of the indices of its shards.
+	Memory []*rdma.Memory
+	Limits EngineLimits
+	Rooms  transfer.Limits
+
+	Registry  *actor.PID
+	Transport *actor.PID
+	Peer      func(messages.Node) *actor.PID // the actor peers/<node>
+
+	// Attached is called once, from the actor: nil when the engine is registered
+	// and in its roster, else why not; then the actor has stopped.
+	Attached func(error)
+}
+
+// RoomBase is what both kinds of engine actors keep of a room.
+type RoomBase struct {
+	ID      messages.RoomID
+	PID     *actor.PID // its actor; nil when it is gone
+	Pairing *messages.Pairing
+	Peer    string // the instance on the other side, "" while it is not known
+	Ended   func(*Ended)
+	Outcome *messages.Outcome
+	Closed  bool // the machine has said Closed
+}
+
+// Engine is what both kinds of engine actors do alike: they know their peers,
+// route the messages of rooms, remember how rooms ended, and tell rooms what
+// happens to nodes. The actor that embeds it owns it.
+type Engine struct {
+	EngineConfig
+	Kv      *kv.Engine
+	Role    messages.Role
+	Regions []*messages.Region // since the memory is registered
+	Records *Records
+	Pairs   map[string]*messages.Pairing // by peer instance
+
+	rooms    map[messages.RoomID]*RoomBase
+	attempts map[uint64]uint32 // the attempt of each room that is open
+	waiting  map[string]bool   // peer instances whose new rooms wait
+	suspects map[messages.Node]bool
+	dropped  map[string]uint64 // messages that did not fit, by why
+	draining bool
+	drained  []func()
+}
+
+// NewEngine checks what the caller gave.
+func NewEngine(c EngineConfig, role messages.Role) (*Engine, error) {
+	limits, err := c.Limits.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	c.Limits = limits
+	if c.Rooms, err = c.Rooms.Resolve(); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(c.Layout.Engines, func(e kv.Engine) bool { return e.Rank == c.Self.Rank })
+	if i < 0 {
+		return nil, fmt.Errorf("engine %s: rank: the layout of the instance has no rank %s", c.Self.Instance, c.Self.Rank)
+	}
+	return &Engine{
+		EngineConfig: c, Kv: &c.Layout.Engines[i], Role: role,
+		Records:  NewRecords(limits.Records, limits.RecordsKeep),
+		Pairs:    map[string]*messages.Pairing{},
+		rooms:    map[messages.RoomID]*RoomBase{},
+		attempts: map[uint64]uint32{},
+		waiting:  map[string]bool{},
+		suspects: map[messages.Node]bool{},
+		dropped:  map[string]uint64{},
+	}, nil
+}
+
+// Start registers the engine's memory; Registered follows.
+func (e *Engine) Start(c actor.Context) {
+	c.Send(e.Transport, &RegisterMemory{Owner: c.Self(), Memory: e.Memory})
+}
+
+// Add keeps a room and spawns its actor.
+func (e *Engine) Add(c actor.Context, r *RoomBase, props *actor.Props) {
+	if e.rooms[r.ID] != nil {
+		panic(fmt.Sprintf("engine %s: room %s is open already", e.Self, r.ID))
+	}
+	e.rooms[r.ID] = r
+	e.attempts[r.ID.Room] = r.ID.Attempt
+	pid, err := c.SpawnNamed(props, RoomName(r.ID.Room, r.ID.Attempt))
+	if err != nil {
+		panic(fmt.Sprintf("engine %s: room %s: %v", e.Self, r.ID, err)) // Remove comes after its actor is gone
+	}
+	r.PID = pid
+}
+
+// Remove forgets a room whose actor is gone and which has nothing in flight.
+func (e *Engine) Remove(r *RoomBase) {
+	delete(e.rooms, r.ID)
+	if e.attempts[r.ID.Room] == r.ID.Attempt {
+		delete(e.attempts, r.ID.Room)
+	}
+}
+
+// Room is the open room of this id, nil when there is none.
+func (e *Engine) Room(id messages.RoomID) *RoomBase { return e.rooms[id] }
+
+// Open is how many rooms are open.
+func (e *Engine) Open() int { return len(e.rooms) }
+
+// OpenAttempt is the attempt of this room that is open.
+func (e *Engine) OpenAttempt(room uint64) (messages.RoomID, bool) {
+	attempt, ok := e.attempts[room]
+	return messages.RoomID{Room: room, Attempt: attempt}, ok
+}
+
+// ByActor is the room whose actor this is, nil when there is none.
+func (e *Engine) ByActor(pid *actor.PID) *RoomBase {
+	for _, r := range e.rooms {
+		if r.PID != nil && r.PID.Equal(pid) {
+			return r
+		}
+	}
+	return nil
+}
+
+// Tell gives an event to a room, unless its actor is gone.
+func (e *Engine) Tell(c actor.Context, r *RoomBase, ev transfer.Event) {
+	if r.PID != nil && !r.Closed {
+		c.Send(r.PID, &RoomEvent{Event: ev})
+	}
+}
+
+// TellID is Tell by id; what comes for a room that is gone is dropped.
+func (e *Engine) TellID(c actor.Context, id messages.RoomID, ev transfer.Event) {
+	if r := e.rooms[id]; r != nil {
+		e.Tell(c, r, ev)
+	}
+}
+
+// EachRoom calls f for every open room, in the order of their ids.
+func (e *Engine) EachRoom(f func(*RoomBase)) {
+	ids := slices.SortedFunc(maps.Keys(e.rooms), func(a, b messages.RoomID) int {
+		if a.Room != b.Room {
+			return compare(a.Room, b.Room)
+		}
+		return compare(a.Attempt, b.Attempt)
+	})
+	for _, id := range ids {
+		if r := e.rooms[id]; r != nil {
+			f(r)
+		}
+	}
+}
+
+func compare[T uint32 | uint64](a, b T) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// Send sends a body of a room to another engine of it.
+func (e *Engine) Send(c actor.Context, r *RoomBase, to messages.Engine, body any) {
+	node, ok := e.nodeOf(r, to)
+	if !ok {
+		e.drop("no node is known for an engine of the room", zap.Stringer("to", to))
+		return
+	}
+	e.reply(c, node, messages.NewRoom(r.ID, e.Self, to, body))
+}
+
+func (e *Engine) reply(c actor.Context, node messages.Node, m *messages.Room) {
+	c.Send(e.Peer(node), &ToPeer{Node: node, Body: m})
+}
+
+// nodeOf is the node of a member of the room's pairing.
+func (e *Engine) nodeOf(r *RoomBase, to messages.Engine) (messages.Node, bool) {
+	p := r.Pairing
+	if p == nil {
+		if p = e.pairOf(to.Instance); p == nil {
+			return messages.Node{}, false
+		}
+	}
+	m, ok := p.Member(to.Instance == p.Prefill, to.Rank)
+	if !ok || m.Engine != to {
+		return messages.Node{}, false
+	}
+	return m.Node, true
+}
+
+// Regions of a member of the room's pairing.
+func (e *Engine) RegionsOf(r *RoomBase, of messages.Engine) ([]*messages.Region, messages.Node, bool) {
+	if r.Pairing == nil {
+		return nil, messages.Node{}, false
+	}
+	m, ok := r.Pairing.Member(of.Instance == r.Pairing.Prefill, of.Rank)
+	return m.Regions, m.Node, ok && m.Engine == of
+}
+
+// Finish tells the caller how its room ended, once.
+func (r *RoomBase) Finish(o *messages.Outcome, bytes, copies uint64) {
+	r.Outcome = o
+	if r.Ended != nil {
+		r.Ended(&Ended{Outcome: o, Bytes: bytes, Copies: copies})
+		r.Ended = nil
+	}
+}
+
+// drop counts what did not fit; the first of a kind is said.
+func (e *Engine) drop(why string, fields ...zap.Field) {
+	if e.dropped[why]++; e.dropped[why] == 1 {
+		e.Env.Log.Warn("dropped a message; counted from now on",
+			append(fields, zap.Stringer("engine", e.Self), zap.String("why", why))...)
+	}
+}
+
+// Pages is how many pages the pool of the engine has: what its smallest tensor
+// holds.
+func (e *Engine) Pages() uint32 {
+	pages, any := uint32(0), false
+	for _, s := range e.Kv.Shards {
+		for _, l := range s.Layers {
+			if !any || l.Pages < pages {
+				pages, any = l.Pages, true
+			}
+		}
+	}
+	return pages
+}
+
+// Rows is how many metadata rows the engine has.
+func (e *Engine) Rows() uint32 { return e.Kv.Meta.Rows }

@@ -1,0 +1,261 @@
+// Package prefill is the actor of a prefill engine: it owns the engine's source
+// pages and has a child per room, the sender. It carries out what senders ask
+// for, and is the only one that gives a page back to the pool.
+package prefill
+
+import (
+	"fmt"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"kvferry/actors"
+	"kvferry/messages"
+	"kvferry/transfer"
+	"kvferry/transport/rdma"
+)
+
+// room is what the engine holds for one sender.
+//
+// Invariant: pages and row are taken from the pools from when the caller was
+// told of them until the machine unpinned them, or, if its actor died, until the
+// transport said that the room is quiesced.
+type room struct {
+	*actors.RoomBase
+	tag rdma.Tag
+
+	opened    bool   // the caller has opened it; else a grant came first
+	tokens    uint64 // of the request, once opened
+	computed  uint64 // tokens that chunks have covered
+	pages     []uint32
+	row       uint32 // taken while pages are
+	bytes     uint64 // landed
+	copies    uint64 // planned
+	voted     bool   // Done was sent: this side says failed no more
+	successor bool   // of an actor that died; it only tells the others
+	unknown   []rdma.Generation
+}
+
+// Actor is one prefill engine.
+type Actor struct {
+	*actors.Engine
+
+	// Owned by Receive.
+	serving  bool
+	rooms    map[messages.RoomID]*room
+	pages    *actors.Pool
+	rows     *actors.Pool
+	waiting  actors.Waiting[*actors.OpenSend]
+	unopened int // rooms that only a grant has opened
+	timer    *actors.Timer
+}
+
+// New is the Props of a prefill engine's actor.
+func New(config actors.EngineConfig) (*actor.Props, error) {
+	engine, err := actors.NewEngine(config, messages.Role_ROLE_PREFILL)
+	if err != nil {
+		return nil, fmt.Errorf("prefill: %w", err)
+	}
+	return engine.Env.Props(func() actor.Actor {
+		return &Actor{
+			Engine: engine,
+			rooms:  map[messages.RoomID]*room{},
+			pages:  actors.NewPool(engine.Pages()),
+			rows:   actors.NewPool(engine.Rows()),
+		}
+	}), nil
+}
+
+// Receive is called by the actor system.
+func (a *Actor) Receive(c actor.Context) {
+	switch m := c.Message().(type) {
+	case *actor.Started:
+		a.timer = actors.NewTimer(a.Env, c)
+		a.Start(c)
+	case *actors.MemoryRegistered:
+		a.OnMemoryRegistered(c, m)
+	case *actors.EngineAttached:
+		a.serving = a.OnAttached(c, m)
+	case *actors.OpenSend:
+		a.onOpenSend(c, m)
+	case *actors.SendChunk:
+		a.onSendChunk(c, m)
+	case *actors.AbortRoom:
+		a.onAbortRoom(c, m)
+	case *actors.FromPeer:
+		a.onFromPeer(c, m)
+	case *actors.RoomEffects:
+		a.onRoomEffects(c, m)
+	case *actors.WriteDone:
+		a.onWriteDone(c, m)
+	case *actors.WriteNotTaken:
+		a.TellID(c, m.Room, transfer.NotTaken{Write: m.Write, Err: m.Err})
+	case *actors.RoomQuiesced:
+		a.onRoomQuiesced(c, m)
+	case *actors.Tick:
+		a.onTick(c, m)
+	case *actors.DrainEngine:
+		a.OnDrain(m, a.waiting.Len())
+	case *actors.Inspect:
+		m.Reply(a.Hold(a.pages, a.rows, a.waiting.Len()))
+	case *actor.Terminated:
+		a.onTerminated(c, m)
+	case *actor.Stopping:
+		a.onStopping(c)
+	case *actor.Stopped, *actor.Restarting:
+	default:
+		if !a.OnLink(c, m) {
+			a.Env.Unexpected(c)
+		}
+	}
+}
+
+// onOpenSend opens a room, or lets the caller wait for pages.
+func (a *Actor) onOpenSend(c actor.Context, m *actors.OpenSend) {
+	if m.Wait == 0 {
+		m.Wait = a.Limits.Wait
+	}
+	if err := a.admit(m); err != nil {
+		m.Opened(nil, err)
+		return
+	}
+	if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
+		a.supersede(c, a.Room(earlier))
+	}
+	a.waiting.Add(m, a.Env.Clock.Now().Add(m.Wait))
+	a.serve(c)
+}
+
+// admit says why a room cannot be opened now or ever.
+func (a *Actor) admit(m *actors.OpenSend) error {
+	id := m.Room
+	refuse := func(kind messages.CauseKind, format string, args ...any) error {
+		return &actors.RefusedError{Room: id, Kind: kind, Text: fmt.Sprintf(format, args...)}
+	}
+	if !a.serving || a.Draining() {
+		return refuse(messages.CauseKind_CAUSE_DETACHED, "engine %s takes no rooms: it is not attached, or its node is leaving", a.Self)
+	}
+	if m.Tokens == 0 {
+		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "tokens is 0, want at least 1")
+	}
+	if need, total := a.pagesFor(m.Tokens), a.pages.Total(); need > uint64(total) {
+		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY,
+			"%d tokens need %d pages of %d tokens, the pool has %d", m.Tokens, need, a.Kv.PageTokens(), total)
+	}
+	if a.waiting.Len() >= a.Limits.Waiting {
+		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY, "%d callers wait for pages already, the limit is %d", a.waiting.Len(), a.Limits.Waiting)
+	}
+	if r := a.rooms[id]; r != nil && r.opened {
+		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "room %s is open already", id)
+	}
+	if a.waits(id) {
+		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "room %s waits for pages already", id)
+	}
+	return a.EndedError(id)
+}
+
+func (a *Actor) waits(id messages.RoomID) bool {
+	return a.waiting.Has(func(m *actors.OpenSend) bool { return m.Room == id })
+}
+
+func (a *Actor) pagesFor(tokens uint64) uint64 {
+	page := uint64(a.Kv.PageTokens())
+	return tokens/page + min(1, tokens%page)
+}
+
+// serve opens rooms for those who wait, as far as the pool goes.
+func (a *Actor) serve(c actor.Context) {
+	for {
+		m, ok := a.waiting.Head()
+		if !ok || a.Open() >= a.Limits.Rooms && a.rooms[m.Room] == nil {
+			break
+		}
+		if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
+			break // the earlier attempt has to end first
+		}
+		if !a.open(c, m) {
+			break
+		}
+		a.waiting.Next()
+	}
+	a.timer.At(a.waiting.Due())
+}
+
+// open takes pages for a room and tells its machine and its caller. False: there
+// are not enough.
+func (a *Actor) open(c actor.Context, m *actors.OpenSend) bool {
+	need := uint32(a.pagesFor(m.Tokens))
+	if a.pages.Free() < need || a.rows.Free() == 0 {
+		return false
+	}
+	pages, _ := a.pages.Take(need)
+	row, _ := a.rows.Take(1)
+	r := a.rooms[m.Room]
+	known := r != nil
+	if !known {
+		r = a.begin(c, m.Room, true, m.Wait)
+	} else {
+		a.unopened--
+	}
+	r.opened, r.tokens, r.RoomBase.Ended = true, m.Tokens, m.Ended
+	r.pages, r.row = pages, row[0]
+	if known {
+		a.Tell(c, r.RoomBase, transfer.Open{Wait: m.Wait})
+	}
+	m.Opened(&actors.Opened{Pages: r.table(), MetaRow: r.row}, nil)
+	return true
+}
+
+// onSendChunk gives the machine what one prefill step finished.
+func (a *Actor) onSendChunk(c actor.Context, m *actors.SendChunk) {
+	r := a.rooms[m.Room]
+	if r == nil || !r.opened || len(r.pages) == 0 {
+		return // it has ended, and its caller was told
+	}
+	if m.To <= r.computed || m.To > r.tokens {
+		a.Tell(c, r.RoomBase, transfer.Abort{Cause: a.Cause(messages.CauseKind_CAUSE_BAD_CHUNK, fmt.Sprintf(
+			"chunk ends at token %d, want more than %d and at most %d", m.To, r.computed, r.tokens))})
+		return
+	}
+	from := r.computed
+	r.computed = m.To
+	if m.To == r.tokens {
+		a.StampMeta(r.row, r.ID)
+	}
+	a.Tell(c, r.RoomBase, transfer.Chunk{
+		From: from, To: m.To, Source: r.table(), Meta: r.row, Last: m.To == r.tokens,
+	})
+}
+
+func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
+	cause := a.Cause(messages.CauseKind_CAUSE_ABORTED, m.Reason)
+	if r := a.rooms[m.Room]; r != nil {
+		a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause})
+		return
+	}
+	for _, w := range a.waiting.Remove(func(w *actors.OpenSend) bool { return w.Room == m.Room }) {
+		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: cause.Kind, Text: cause.Text})
+		a.Records.Put(a.Env.Clock.Now(), w.Room, "", &messages.Outcome{Cause: cause})
+	}
+	a.serve(c)
+}
+
+func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
+	if !m.Live() {
+		return
+	}
+	for _, w := range a.waiting.Expired(a.Env.Clock.Now()) {
+		w.Opened(nil, &actors.RefusedError{
+			Room: w.Room, Kind: messages.CauseKind_CAUSE_NO_CAPACITY,
+			Text: fmt.Sprintf("waited %v for %d pages, %d of %d are free", w.Wait, a.pagesFor(w.Tokens), a.pages.Free(), a.pages.Total()),
+		})
+	}
+	a.serve(c)
+}
+
+func (a *Actor) onStopping(c actor.Context) {
+	a.timer.Stop()
+	a.Stop(c)
+	for _, w := range a.waiting.Remove(func(*actors.OpenSend) bool { return true }) {
+		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: messages.CauseKind_CAUSE_DETACHED, Text: "the engine is being detached"})
+	}
+}

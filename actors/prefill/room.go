@@ -1,0 +1,193 @@
+package prefill
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+
+	"kvferry/actors"
+	"kvferry/kv"
+	"kvferry/messages"
+	"kvferry/transfer"
+	"kvferry/transport/rdma"
+)
+
+// table is the room's pages, from its first token on.
+func (r *room) table() kv.PageTable { return kv.PageTable{Pages: r.pages} }
+
+// begin makes a room and its actor.
+func (a *Actor) begin(c actor.Context, id messages.RoomID, announced bool, wait time.Duration) *room {
+	r := &room{RoomBase: &actors.RoomBase{ID: id}, tag: rdma.Tag(a.Env.NextID())}
+	a.rooms[id] = r
+	if !announced {
+		a.unopened++
+	}
+	a.spawn(c, r, announced, wait, nil)
+	return r
+}
+
+// spawn starts the actor of a room. With a cause the machine gives up at once: it
+// is the successor of one that died, and has only to tell the others.
+func (a *Actor) spawn(c actor.Context, r *room, announced bool, wait time.Duration, giveUp *messages.Cause) {
+	config := transfer.SenderConfig{Self: a.Self, Room: r.ID, Limits: a.EngineConfig.Rooms, Announced: announced, Wait: wait}
+	a.Add(c, r.RoomBase, actors.NewRoom(a.Env, r.ID, func(now time.Time) (transfer.Machine, []transfer.Effect, error) {
+		m, effects := transfer.NewSender(now, config)
+		if giveUp != nil {
+			effects = append(effects, m.Step(now, transfer.Abort{Cause: giveUp})...)
+		}
+		return m, effects, nil
+	}))
+}
+
+// supersede ends a room because a later attempt of it began.
+func (a *Actor) supersede(c actor.Context, r *actors.RoomBase) {
+	a.Tell(c, r, transfer.Abort{Cause: a.Superseded(r.ID, r.ID.Attempt+1).Cause})
+}
+
+func (a *Actor) onFromPeer(c actor.Context, m *actors.FromPeer) {
+	in, ok := a.Arrive(c, m, transfer.Opens, func(r *actors.RoomBase) { a.supersede(c, r) })
+	if !ok {
+		return
+	}
+	if in.Room == nil {
+		if a.unopened >= a.Limits.UnopenedRooms || a.Open() >= a.Limits.Rooms {
+			return // not acknowledged: it comes again, and there may be room then
+		}
+		in.Room = a.begin(c, in.ID, false, 0).RoomBase
+	}
+	if in.Room.Peer == "" && in.From.Instance != a.Self.Instance {
+		in.Room.Peer = in.From.Instance
+		a.Pair(c, in.Room)
+	}
+	a.Tell(c, in.Room, transfer.Received{From: in.From, Body: in.Body})
+}
+
+// onRoomEffects carries out what a sender asks for, in order.
+func (a *Actor) onRoomEffects(c actor.Context, m *actors.RoomEffects) {
+	r := a.rooms[m.Room]
+	if r == nil {
+		return // of an actor that died; what it had in flight is ended already
+	}
+	for _, effect := range m.Effects {
+		switch e := effect.(type) {
+		case transfer.Send:
+			if _, ok := e.Body.(*messages.Done); ok {
+				r.voted = true // perhaps not yet for all, but never again for none
+			}
+			a.Send(c, r.RoomBase, e.To, e.Body)
+		case transfer.Post:
+			a.post(c, r, e)
+		case transfer.Quiesce:
+			c.Send(a.Transport, &actors.QuiesceRoom{Owner: c.Self(), Room: r.ID, Tag: r.tag})
+		case transfer.UnpinSources:
+			a.unpin(c, r)
+		case transfer.Record:
+			a.Records.Put(a.Env.Clock.Now(), r.ID, r.Peer, e.Outcome)
+		case transfer.Tombstone:
+			a.Records.Put(a.Env.Clock.Now(), r.ID, r.Peer, e.Outcome)
+		case transfer.Finish:
+			r.Finish(e.Outcome, r.bytes, r.copies)
+		case transfer.Closed:
+			r.Closed = true
+			c.Poison(r.PID)
+		default:
+			panic(fmt.Sprintf("prefill: room %s: a sender asked for %T", r.ID, e))
+		}
+	}
+}
+
+func (a *Actor) post(c actor.Context, r *room, e transfer.Post) {
+	regions, node, ok := a.RegionsOf(r.RoomBase, e.To)
+	if !ok {
+		panic(fmt.Sprintf("prefill: room %s: write %d to %s, which is not in the pairing", r.ID, e.Write, e.To))
+	}
+	r.copies += uint64(len(e.Copies))
+	c.Send(a.Transport, &actors.PostWrite{
+		Owner: c.Self(), Room: r.ID, Tag: r.tag, Node: node, Write: e.Write, Grant: e.Grant,
+		Source: a.Regions, Target: regions, Copies: e.Copies,
+	})
+}
+
+func (a *Actor) onWriteDone(c actor.Context, m *actors.WriteDone) {
+	r := a.rooms[m.Room]
+	if r == nil {
+		return
+	}
+	if m.Outcome == rdma.Landed {
+		r.bytes += m.Bytes
+	}
+	a.Tell(c, r.RoomBase, transfer.Written{
+		Write: m.Write, Generation: m.Generation, Outcome: m.Outcome, Err: m.Err, Arrivals: m.Arrivals,
+	})
+}
+
+func (a *Actor) onRoomQuiesced(c actor.Context, m *actors.RoomQuiesced) {
+	r := a.rooms[m.Room]
+	if r == nil || r.tag != m.Tag {
+		return
+	}
+	r.unknown = append(r.unknown, m.Unknown...)
+	if r.PID != nil {
+		a.Tell(c, r.RoomBase, transfer.Quiesced{Unknown: slices.Clone(r.unknown)})
+		return
+	}
+	// The room's actor is gone, and now its writes are too.
+	a.unpin(c, r)
+	if r.Closed || r.voted || r.successor || r.Peer == "" {
+		a.forget(c, r)
+		return
+	}
+	r.successor = true
+	a.Remove(r.RoomBase)
+	a.spawn(c, r, true, 0, a.diedCause())
+	a.Pair(c, r.RoomBase)
+}
+
+// onTerminated handles the end of a sender. Whether its machine had finished or
+// its actor died, nothing of it is forgotten before its writes are quiesced. If
+// it died, a successor then tells the others.
+func (a *Actor) onTerminated(c actor.Context, m *actor.Terminated) {
+	base := a.ByActor(m.Who)
+	if base == nil {
+		return
+	}
+	r := a.rooms[base.ID]
+	r.PID = nil
+	if !r.Closed {
+		cause := a.diedCause()
+		if r.voted {
+			cause = a.Cause(messages.CauseKind_CAUSE_UNKNOWN_OUTCOME,
+				"the room's actor failed after its vote; the decider knows how the room ended")
+		}
+		r.Finish(&messages.Outcome{Cause: cause}, r.bytes, r.copies)
+	}
+	c.Send(a.Transport, &actors.QuiesceRoom{Owner: c.Self(), Room: r.ID, Tag: r.tag})
+}
+
+func (a *Actor) diedCause() *messages.Cause {
+	return a.Cause(messages.CauseKind_CAUSE_ACTOR_DIED, "the room's actor failed; its log entry has the reason")
+}
+
+// unpin gives the room's pages back. Once: what is not held is not given.
+func (a *Actor) unpin(c actor.Context, r *room) {
+	if len(r.pages) == 0 {
+		return
+	}
+	a.pages.Give(r.pages)
+	a.rows.Give([]uint32{r.row})
+	r.pages = nil
+	a.serve(c)
+}
+
+// forget removes a room that has nothing in flight.
+func (a *Actor) forget(c actor.Context, r *room) {
+	if !r.opened {
+		a.unopened--
+	}
+	delete(a.rooms, r.ID)
+	a.Remove(r.RoomBase)
+	a.serve(c)
+	a.Drained(a.waiting.Len())
+}

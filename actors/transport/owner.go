@@ -1,0 +1,51 @@
+package transport
+
+import (
+	"github.com/asynkron/protoactor-go/actor"
+
+	"kvferry/actors"
+)
+
+// ending is an engine whose actor is gone, until all it had in flight is ended.
+type ending struct {
+	owner  string // PID id
+	done   func(open int)
+	tags   int // that have yet to be quiesced
+	grants int // that have yet to be revoked
+	open   int // that a revoke left open
+}
+
+// onEndOwner quiesces and revokes what a dead or stopped engine had in flight,
+// then deregisters its memory.
+func (a *Actor) onEndOwner(c actor.Context, m *actors.EndOwner) {
+	e := &ending{owner: m.Owner.Id, done: m.Done}
+	for id, t := range a.tags {
+		if t.of == e.owner {
+			e.tags++
+			t.ending = e
+			a.onQuiesceRoom(c, &actors.QuiesceRoom{Owner: m.Owner, Room: t.room, Tag: id})
+		}
+	}
+	for id, g := range a.grants {
+		if g.owner.Id == e.owner {
+			e.grants++
+			g.ending = e
+			a.onRevokeGrant(c, &actors.RevokeGrant{Owner: m.Owner, Room: g.room, Grant: id})
+		}
+	}
+	a.endIfDone(e)
+}
+
+// endIfDone deregisters the memory when nothing of the engine is in flight.
+func (a *Actor) endIfDone(e *ending) {
+	if e == nil || e.done == nil || e.tags > 0 || e.grants > 0 {
+		return
+	}
+	if e.open == 0 {
+		a.deregister(a.memory[e.owner])
+		delete(a.memory, e.owner)
+	}
+	done := e.done
+	e.done = nil
+	done(e.open)
+}
