@@ -59,9 +59,12 @@ type (
 
 	// Finish tells the caller how the room ended. Once. Unknown: the decider was
 	// lost after this side's vote. After a complete outcome the pages hold the
-	// KV; else they stay the room's until ReleasePages.
+	// KV; else they stay the room's until ReleasePages. Excused: no receiver
+	// needs anything of this engine, which is no participant; the outcome, said
+	// complete, is of its own part alone.
 	Finish struct {
 		Outcome *messages.Outcome
+		Excused bool
 	}
 
 	// ReleasePages: the pages and the metadata row of the receiver are the

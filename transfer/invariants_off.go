@@ -1,0 +1,5 @@
+//go:build !invariants
+
+package transfer
+
+const invariants = false
