@@ -111,7 +111,7 @@ func FuzzUnpackPages(f *testing.F) {
 // what the slow loop of these tests uses.
 func TestRowOffsetIsTheSlowFormula(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		i := drawInstance(t, drawModel(t), "side", 40)
+		i := drawInstance(t, drawModel(t), "side", drawPage(t, "side"), 40)
 		e := &i.Engines[rapid.IntRange(0, len(i.Engines)-1).Draw(t, "engine")]
 		table := drawPages(t, "side", &i.Engines[0], 7, 40)
 		e.rows(i.Model, table, 7, 40, func(c *Component, layer, head int, token uint64, region uint32, at uint64) {

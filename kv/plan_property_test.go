@@ -25,7 +25,12 @@ func drawScene(t *rapid.T) *scene {
 	s := &scene{length: uint64(rapid.IntRange(1, 150).Draw(t, "length"))}
 	s.prefix = uint64(rapid.IntRange(0, int(s.length)).Draw(t, "prefix"))
 	m := drawModel(t)
-	p, d := drawInstance(t, m, "prefill", s.length), drawInstance(t, m, "decode", s.length)
+	page := drawPage(t, "prefill")
+	p := drawInstance(t, m, "prefill", page, s.length)
+	if rapid.Bool().Draw(t, "another page size") {
+		page = drawPage(t, "decode")
+	}
+	d := drawInstance(t, m, "decode", page, s.length)
 	s.fit = Match(p, d)
 	if !s.fit.Compatible() {
 		t.Fatalf("two instances of one model do not fit: %v", s.fit.Reasons())

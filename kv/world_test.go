@@ -49,7 +49,7 @@ func drawModel(t *rapid.T) Model {
 }
 
 // drawInstance draws a way to serve the model, with all freedom of strides.
-func drawInstance(t *rapid.T, m Model, who string, tokens uint64) *Instance {
+func drawInstance(t *rapid.T, m Model, who string, page uint32, tokens uint64) *Instance {
 	var tps []int
 	for tp := 1; tp <= 8; tp++ {
 		if !slices.ContainsFunc(m.Components, func(c Component) bool { _, ok := HeadsOf(c.Heads, tp, 0); return !ok }) {
@@ -67,7 +67,6 @@ func drawInstance(t *rapid.T, m Model, who string, tokens uint64) *Instance {
 		Model: m, PP: d.PP, TP: d.TP,
 		DP: rapid.IntRange(1, 2).Draw(t, who+" dp"), CP: rapid.IntRange(1, 2).Draw(t, who+" cp"),
 	}
-	page := rapid.SampledFrom([]uint32{1, 2, 3, 4, 5, 7, 8, 16, 64, rapid.Uint32Range(1, 64).Draw(t, who+" any page")}).Draw(t, who+" page")
 	_, need := PagesFor(page, 0, max(tokens, 1))
 	style := drawStyle(t, who)
 	for dp := range i.DP {
@@ -85,6 +84,11 @@ func drawInstance(t *rapid.T, m Model, who string, tokens uint64) *Instance {
 		}
 	}
 	return i
+}
+
+// drawPage draws a page size: mostly one that people use, sometimes any.
+func drawPage(t *rapid.T, who string) uint32 {
+	return rapid.SampledFrom([]uint32{1, 2, 3, 4, 5, 7, 8, 16, 64, rapid.Uint32Range(1, 64).Draw(t, who+" any page")}).Draw(t, who+" page")
 }
 
 func interior(n int) []int {
