@@ -38,7 +38,7 @@ optional: true. Or, with --model, it is a short form such as
 whose defaults are tp=1, pp=1, dp=1, page=16, layout=nhd.`
 
 func (f *deploymentFlags) add(c *cobra.Command) {
-	c.Flags().StringVar(&f.model, "model", "", "model of the short form: "+modelNames())
+	c.Flags().StringVar(&f.model, "model", "", "model of the short form, such as llama-3.1-8b; an unknown name lists all")
 	c.Flags().StringVar(&f.prefill, "prefill", "", "prefill deployment: a file, or tp=..,pp=..,dp=..,page=..,layout=..,pp_layers=..")
 	c.Flags().StringVar(&f.decode, "decode", "", "decode deployment: a file, or the short form")
 	c.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
