@@ -48,9 +48,9 @@ func TestAPeerReachesOnlyPeerActorsWithOurTypes(t *testing.T) {
 
 // attacker speaks the framework's protocol without our side of it.
 type attacker struct {
-	t      *testing.T
-	conn   *grpc.ClientConn
-	target *actor.PID
+	t       *testing.T
+	conn    *grpc.ClientConn
+	address string
 }
 
 func newAttacker(t *testing.T, address string) *attacker {
@@ -60,7 +60,7 @@ func newAttacker(t *testing.T, address string) *attacker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return &attacker{t, conn, actor.NewPID(address, echo)}
+	return &attacker{t, conn, address}
 }
 
 // send opens a stream, says who it is if connect, and sends a batch.
@@ -91,7 +91,7 @@ func (a *attacker) batch(typeName string, m proto.Message, mods ...func(*remote.
 		a.t.Fatal(err)
 	}
 	e := &remote.MessageEnvelope{MessageData: data}
-	b := &remote.MessageBatch{TypeNames: []string{typeName}, Targets: []*actor.PID{a.target}, Envelopes: []*remote.MessageEnvelope{e}}
+	b := &remote.MessageBatch{TypeNames: []string{typeName}, Targets: []*actor.PID{actor.NewPID(a.address, echo)}, Envelopes: []*remote.MessageEnvelope{e}}
 	for _, mod := range mods {
 		mod(e, b)
 	}
@@ -132,7 +132,6 @@ func TestAnAttackerNeitherStopsActorsNorTheProcess(t *testing.T) {
 			NotFit: &messages.NotFit{Field: strings.Repeat("x", 300<<10)}}})},
 	} {
 		t.Log(c.what)
-		a.target = actor.NewPID(b.address, echo)
 		a.send(true, c.batch)
 	}
 	a.send(false, a.batch(ours, bad))
