@@ -1,6 +1,9 @@
 package pairing
 
-import "kvferry/messages"
+import (
+	"kvferry/messages"
+	"kvferry/transport/rdma"
+)
 
 // DirectoryEffect is one thing that the actor around a Directory is to do, in
 // order.
@@ -46,7 +49,9 @@ type (
 	}
 
 	// EngineLost: this attachment of an engine is over: its node died or left, it
-	// was detached, or another incarnation took its place.
+	// was detached, or another incarnation takes its place. An engine of this node
+	// that hears it of itself ends, and is detached; until then the newcomer
+	// waits.
 	EngineLost struct {
 		Engine messages.Engine
 		Cause  *messages.Cause
@@ -55,11 +60,12 @@ type (
 	// ProbeNode asks whether a node answers now; answered by NodeProbed.
 	ProbeNode struct{ Node messages.Node }
 
-	// FenceNode asks for the end of whatever generation is up with a node;
-	// answered by LinkFenced.
+	// FenceNode asks for the end of a generation with a node, of which an engine
+	// was replaced; answered by LinkFenced.
 	FenceNode struct {
-		Node   messages.Node
-		Reason string
+		Node       messages.Node
+		Generation rdma.Generation
+		Reason     string
 	}
 
 	// Ignored is something of a peer that was not taken, for logs and metrics.

@@ -1,6 +1,9 @@
 package pairing
 
-import "kvferry/messages"
+import (
+	"kvferry/messages"
+	"kvferry/transport/rdma"
+)
 
 // DirectoryEvent is one thing that a Directory is told.
 type DirectoryEvent interface{ directoryEvent() }
@@ -20,8 +23,9 @@ type (
 	// LinkUp: a generation with the node is up. Address is where its actors are
 	// reached: two lives of a node that have the same one are never both alive.
 	LinkUp struct {
-		Node    messages.Node
-		Address string
+		Node       messages.Node
+		Address    string
+		Generation rdma.Generation
 	}
 
 	// LinkDown: the generation ended; another may follow.
@@ -39,9 +43,12 @@ type (
 		Cause *messages.Cause
 	}
 
-	// LinkFenced: every generation that was up with the node is fenced here (a
-	// Link's FencedHere, or its Closed). It answers FenceNode.
-	LinkFenced struct{ Node messages.Node }
+	// LinkFenced is a Link's FencedHere. It answers FenceNode, and comes for every
+	// generation that was up, that of a lost node included.
+	LinkFenced struct {
+		Node       messages.Node
+		Generation rdma.Generation
+	}
 
 	// NodeProbed answers ProbeNode. A node that has no Link is not alive.
 	NodeProbed struct {

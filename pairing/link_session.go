@@ -102,7 +102,7 @@ func (l *Link) onFenced(ev Fenced) {
 	if n := slices.Index(l.fences, ev.Generation); n >= 0 {
 		l.fences = slices.Delete(l.fences, n, n+1)
 	}
-	here := FencedHere{Generation: ev.Generation, Open: ev.Open}
+	here := FencedHere(ev)
 	l.fenced = slices.DeleteFunc(l.fenced, func(f FencedHere) bool {
 		return f.Generation == ev.Generation || len(f.Open) == 0
 	})
