@@ -37,7 +37,7 @@ func (e *Engine) Arrive(c actor.Context, m *FromPeer, opens func(body any) bool,
 		e.misfit(c, m.Node, a, "to", to.String(), e.Self.String())
 		return a, false
 	}
-	if a.Room = e.rooms[a.ID]; a.Room == nil {
+	if a.Room = e.rooms[a.ID]; a.Room == nil && !inquiry(a.Body) {
 		if record := e.Records.Get(e.Env.Clock.Now(), a.ID); record != nil {
 			e.answer(c, m.Node, a, record)
 			return a, false
@@ -46,7 +46,7 @@ func (e *Engine) Arrive(c actor.Context, m *FromPeer, opens func(body any) bool,
 	if !e.known(c, m.Node, a) {
 		return a, false
 	}
-	if a.Room != nil {
+	if a.Room != nil || inquiry(a.Body) {
 		return a, true
 	}
 	if newest, ok := e.newest(a.ID.Room); ok && newest != a.ID.Attempt {
@@ -57,6 +57,15 @@ func (e *Engine) Arrive(c actor.Context, m *FromPeer, opens func(body any) bool,
 	}
 	e.answer(c, m.Node, a, nil)
 	return a, false
+}
+
+// inquiry says whether a message is about what an engine knows, not for a room.
+func inquiry(body any) bool {
+	switch body.(type) {
+	case *messages.Inquire, *messages.Inquired:
+		return true
+	}
+	return false
 }
 
 // known checks that the message is from an engine of a peer, where that peer

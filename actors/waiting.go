@@ -43,6 +43,15 @@ func (w *Waiting[T]) Has(is func(T) bool) bool {
 	return slices.ContainsFunc(w.entries, func(e waiting[T]) bool { return is(e.value) })
 }
 
+// Each calls f with those that wait, in order, until f says false.
+func (w *Waiting[T]) Each(f func(T) bool) {
+	for _, e := range w.entries {
+		if !f(e.value) {
+			return
+		}
+	}
+}
+
 // Remove takes out those for which gone is true, and returns them.
 func (w *Waiting[T]) Remove(gone func(T) bool) []T {
 	var out []T

@@ -2214,6 +2214,8 @@ type Room struct {
 	//	*Room_Quiet
 	//	*Room_QuietAck
 	//	*Room_Answer
+	//	*Room_Inquire
+	//	*Room_Inquired
 	Body          isRoom_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2464,6 +2466,24 @@ func (x *Room) GetAnswer() *Answer {
 	return nil
 }
 
+func (x *Room) GetInquire() *Inquire {
+	if x != nil {
+		if x, ok := x.Body.(*Room_Inquire); ok {
+			return x.Inquire
+		}
+	}
+	return nil
+}
+
+func (x *Room) GetInquired() *Inquired {
+	if x != nil {
+		if x, ok := x.Body.(*Room_Inquired); ok {
+			return x.Inquired
+		}
+	}
+	return nil
+}
+
 type isRoom_Body interface {
 	isRoom_Body()
 }
@@ -2548,6 +2568,14 @@ type Room_Answer struct {
 	Answer *Answer `protobuf:"bytes,29,opt,name=answer,proto3,oneof"`
 }
 
+type Room_Inquire struct {
+	Inquire *Inquire `protobuf:"bytes,30,opt,name=inquire,proto3,oneof"`
+}
+
+type Room_Inquired struct {
+	Inquired *Inquired `protobuf:"bytes,31,opt,name=inquired,proto3,oneof"`
+}
+
 func (*Room_Grant) isRoom_Body() {}
 
 func (*Room_GrantAck) isRoom_Body() {}
@@ -2587,6 +2615,10 @@ func (*Room_Quiet) isRoom_Body() {}
 func (*Room_QuietAck) isRoom_Body() {}
 
 func (*Room_Answer) isRoom_Body() {}
+
+func (*Room_Inquire) isRoom_Body() {}
+
+func (*Room_Inquired) isRoom_Body() {}
 
 // Grant is a receiver's permission for one writer (receiver -> writer). The
 // destination ranges follow from the receiver's shards and these pages; the
@@ -3626,6 +3658,89 @@ func (*QuietAck) Descriptor() ([]byte, []int) {
 	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{46}
 }
 
+// Inquire asks whether prefill has announced this room (receiver's engine -> a
+// prefill engine). It changes nothing and needs no room on either side; whoever
+// wants to know asks again.
+type Inquire struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Inquire) Reset() {
+	*x = Inquire{}
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Inquire) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Inquire) ProtoMessage() {}
+
+func (x *Inquire) ProtoReflect() protoreflect.Message {
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Inquire.ProtoReflect.Descriptor instead.
+func (*Inquire) Descriptor() ([]byte, []int) {
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{47}
+}
+
+type Inquired struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Known         bool                   `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Inquired) Reset() {
+	*x = Inquired{}
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Inquired) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Inquired) ProtoMessage() {}
+
+func (x *Inquired) ProtoReflect() protoreflect.Message {
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Inquired.ProtoReflect.Descriptor instead.
+func (*Inquired) Descriptor() ([]byte, []int) {
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Inquired) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
 // Answer answers, once, a room message that changed nothing; never answered.
 type Answer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -3639,7 +3754,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +3766,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +3779,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{47}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Answer) GetField() string {
@@ -3707,7 +3822,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3719,7 +3834,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3732,7 +3847,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{48}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Cause) GetKind() CauseKind {
@@ -3931,7 +4046,7 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\tcomponent\x18\x02 \x01(\tR\tcomponent\x12\x18\n" +
 	"\aprefill\x18\x03 \x01(\tR\aprefill\x12\x16\n" +
 	"\x06decode\x18\x04 \x01(\tR\x06decode\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\x86\t\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\xeb\t\n" +
 	"\x04Room\x12\x12\n" +
 	"\x04room\x18\x01 \x01(\x04R\x04room\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\rR\aattempt\x12)\n" +
@@ -3962,7 +4077,9 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"outcomeAck\x12)\n" +
 	"\x05quiet\x18\x1b \x01(\v2\x11.kvferry.v1.QuietH\x00R\x05quiet\x123\n" +
 	"\tquiet_ack\x18\x1c \x01(\v2\x14.kvferry.v1.QuietAckH\x00R\bquietAck\x12,\n" +
-	"\x06answer\x18\x1d \x01(\v2\x12.kvferry.v1.AnswerH\x00R\x06answerB\x06\n" +
+	"\x06answer\x18\x1d \x01(\v2\x12.kvferry.v1.AnswerH\x00R\x06answer\x12/\n" +
+	"\ainquire\x18\x1e \x01(\v2\x13.kvferry.v1.InquireH\x00R\ainquire\x122\n" +
+	"\binquired\x18\x1f \x01(\v2\x14.kvferry.v1.InquiredH\x00R\binquiredB\x06\n" +
 	"\x04body\"\xdc\x02\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12%\n" +
@@ -4029,7 +4146,10 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\x05Quiet\x120\n" +
 	"\aunknown\x18\x01 \x03(\v2\x16.kvferry.v1.GenerationR\aunknown\"\n" +
 	"\n" +
-	"\bQuietAck\"s\n" +
+	"\bQuietAck\"\t\n" +
+	"\aInquire\" \n" +
+	"\bInquired\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\"s\n" +
 	"\x06Answer\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x10\n" +
 	"\x03got\x18\x02 \x01(\tR\x03got\x12\x12\n" +
@@ -4077,7 +4197,7 @@ func file_kvferry_v1_kvferry_proto_rawDescGZIP() []byte {
 }
 
 var file_kvferry_v1_kvferry_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_kvferry_v1_kvferry_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_kvferry_v1_kvferry_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_kvferry_v1_kvferry_proto_goTypes = []any{
 	(Role)(0),                 // 0: kvferry.v1.Role
 	(CauseKind)(0),            // 1: kvferry.v1.CauseKind
@@ -4128,8 +4248,10 @@ var file_kvferry_v1_kvferry_proto_goTypes = []any{
 	(*OutcomeAck)(nil),        // 46: kvferry.v1.OutcomeAck
 	(*Quiet)(nil),             // 47: kvferry.v1.Quiet
 	(*QuietAck)(nil),          // 48: kvferry.v1.QuietAck
-	(*Answer)(nil),            // 49: kvferry.v1.Answer
-	(*Cause)(nil),             // 50: kvferry.v1.Cause
+	(*Inquire)(nil),           // 49: kvferry.v1.Inquire
+	(*Inquired)(nil),          // 50: kvferry.v1.Inquired
+	(*Answer)(nil),            // 51: kvferry.v1.Answer
+	(*Cause)(nil),             // 52: kvferry.v1.Cause
 }
 var file_kvferry_v1_kvferry_proto_depIdxs = []int32{
 	2,  // 0: kvferry.v1.Envelope.from:type_name -> kvferry.v1.NodeRef
@@ -4184,25 +4306,27 @@ var file_kvferry_v1_kvferry_proto_depIdxs = []int32{
 	46, // 49: kvferry.v1.Room.outcome_ack:type_name -> kvferry.v1.OutcomeAck
 	47, // 50: kvferry.v1.Room.quiet:type_name -> kvferry.v1.Quiet
 	48, // 51: kvferry.v1.Room.quiet_ack:type_name -> kvferry.v1.QuietAck
-	49, // 52: kvferry.v1.Room.answer:type_name -> kvferry.v1.Answer
-	21, // 53: kvferry.v1.Grant.pages:type_name -> kvferry.v1.Span
-	50, // 54: kvferry.v1.GrantAck.refused:type_name -> kvferry.v1.Cause
-	50, // 55: kvferry.v1.ExcusedAck.refused:type_name -> kvferry.v1.Cause
-	50, // 56: kvferry.v1.Declined.cause:type_name -> kvferry.v1.Cause
-	4,  // 57: kvferry.v1.DeclinedAck.unknown:type_name -> kvferry.v1.Generation
-	38, // 58: kvferry.v1.Done.arrivals:type_name -> kvferry.v1.Arrivals
-	4,  // 59: kvferry.v1.Arrivals.generation:type_name -> kvferry.v1.Generation
-	4,  // 60: kvferry.v1.Missing.generations:type_name -> kvferry.v1.Generation
-	50, // 61: kvferry.v1.Failed.cause:type_name -> kvferry.v1.Cause
-	50, // 62: kvferry.v1.Outcome.cause:type_name -> kvferry.v1.Cause
-	4,  // 63: kvferry.v1.Quiet.unknown:type_name -> kvferry.v1.Generation
-	45, // 64: kvferry.v1.Answer.outcome:type_name -> kvferry.v1.Outcome
-	1,  // 65: kvferry.v1.Cause.kind:type_name -> kvferry.v1.CauseKind
-	66, // [66:66] is the sub-list for method output_type
-	66, // [66:66] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	51, // 52: kvferry.v1.Room.answer:type_name -> kvferry.v1.Answer
+	49, // 53: kvferry.v1.Room.inquire:type_name -> kvferry.v1.Inquire
+	50, // 54: kvferry.v1.Room.inquired:type_name -> kvferry.v1.Inquired
+	21, // 55: kvferry.v1.Grant.pages:type_name -> kvferry.v1.Span
+	52, // 56: kvferry.v1.GrantAck.refused:type_name -> kvferry.v1.Cause
+	52, // 57: kvferry.v1.ExcusedAck.refused:type_name -> kvferry.v1.Cause
+	52, // 58: kvferry.v1.Declined.cause:type_name -> kvferry.v1.Cause
+	4,  // 59: kvferry.v1.DeclinedAck.unknown:type_name -> kvferry.v1.Generation
+	38, // 60: kvferry.v1.Done.arrivals:type_name -> kvferry.v1.Arrivals
+	4,  // 61: kvferry.v1.Arrivals.generation:type_name -> kvferry.v1.Generation
+	4,  // 62: kvferry.v1.Missing.generations:type_name -> kvferry.v1.Generation
+	52, // 63: kvferry.v1.Failed.cause:type_name -> kvferry.v1.Cause
+	52, // 64: kvferry.v1.Outcome.cause:type_name -> kvferry.v1.Cause
+	4,  // 65: kvferry.v1.Quiet.unknown:type_name -> kvferry.v1.Generation
+	45, // 66: kvferry.v1.Answer.outcome:type_name -> kvferry.v1.Outcome
+	1,  // 67: kvferry.v1.Cause.kind:type_name -> kvferry.v1.CauseKind
+	68, // [68:68] is the sub-list for method output_type
+	68, // [68:68] is the sub-list for method input_type
+	68, // [68:68] is the sub-list for extension type_name
+	68, // [68:68] is the sub-list for extension extendee
+	0,  // [0:68] is the sub-list for field type_name
 }
 
 func init() { file_kvferry_v1_kvferry_proto_init() }
@@ -4245,6 +4369,8 @@ func file_kvferry_v1_kvferry_proto_init() {
 		(*Room_Quiet)(nil),
 		(*Room_QuietAck)(nil),
 		(*Room_Answer)(nil),
+		(*Room_Inquire)(nil),
+		(*Room_Inquired)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4252,7 +4378,7 @@ func file_kvferry_v1_kvferry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvferry_v1_kvferry_proto_rawDesc), len(file_kvferry_v1_kvferry_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   49,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

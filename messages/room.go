@@ -46,6 +46,10 @@ func NewRoom(id RoomID, from, to Engine, body any) *Room {
 		r.Body = &Room_QuietAck{b}
 	case *Answer:
 		r.Body = &Room_Answer{b}
+	case *Inquire:
+		r.Body = &Room_Inquire{b}
+	case *Inquired:
+		r.Body = &Room_Inquired{b}
 	default:
 		panic(fmt.Sprintf("messages: %T is no body of a room message", body))
 	}
@@ -95,6 +99,10 @@ func (r *Room) Unwrap() any {
 		return b.QuietAck
 	case *Room_Answer:
 		return b.Answer
+	case *Room_Inquire:
+		return b.Inquire
+	case *Room_Inquired:
+		return b.Inquired
 	}
 	return nil
 }

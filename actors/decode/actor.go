@@ -24,7 +24,8 @@ type Actor struct {
 	pages       *actors.Pool
 	rows        *actors.Pool
 	waiting     actors.Waiting[*actors.OpenReceive]
-	unannounced uint32 // pages of rooms that prefill has not announced
+	unannounced uint32                       // pages of rooms that prefill has not announced
+	inquiries   map[messages.RoomID]*inquiry // about rooms that wait behind the share
 	votes       *transfer.EarlyVotes
 	timer       *actors.Timer
 }
@@ -37,12 +38,13 @@ func New(config actors.EngineConfig) (*actor.Props, error) {
 	}
 	return engine.Env.Props(func() actor.Actor {
 		return &Actor{
-			Engine: engine,
-			rooms:  map[messages.RoomID]*room{},
-			held:   map[messages.RoomID]holding{},
-			pages:  actors.NewPool(engine.Pages()),
-			rows:   actors.NewPool(engine.Rows()),
-			votes:  transfer.NewEarlyVotes(engine.EngineConfig.Rooms),
+			Engine:    engine,
+			rooms:     map[messages.RoomID]*room{},
+			held:      map[messages.RoomID]holding{},
+			inquiries: map[messages.RoomID]*inquiry{},
+			pages:     actors.NewPool(engine.Pages()),
+			rows:      actors.NewPool(engine.Rows()),
+			votes:     transfer.NewEarlyVotes(engine.EngineConfig.Rooms),
 		}
 	}), nil
 }
@@ -154,43 +156,48 @@ func (a *Actor) pagesFor(prefix, length uint64) uint64 {
 
 // serve opens rooms for those who wait, as far as the pool goes.
 func (a *Actor) serve(c actor.Context) {
-	for {
+	for a.Open() < a.Limits.Rooms {
 		m, ok := a.waiting.Head()
-		if !ok || a.Open() >= a.Limits.Rooms {
+		if !ok {
 			break
 		}
 		if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
 			break // the earlier attempt has to end first
 		}
-		if !a.open(c, m) {
+		if a.open(c, m) {
+			continue
+		}
+		if a.mayHold(m) || !a.openAnnounced(c) {
 			break
 		}
-		a.waiting.Next()
 	}
-	a.timer.At(a.waiting.Due())
+	a.timer.At(earlier(a.waiting.Due(), a.inquire(c)))
 }
 
-// open takes pages for a room and begins it. False: there are not enough, or too
-// many are held by rooms that prefill does not know yet.
+// open takes pages for a room, begins it and takes it out of the queue. False:
+// there are not enough pages, or too many are held by rooms that prefill does not
+// know yet.
 func (a *Actor) open(c actor.Context, m *actors.OpenReceive) bool {
 	need := uint32(a.pagesFor(m.Prefix, m.Length))
-	if a.pages.Free() < need || a.rows.Free() == 0 || !a.mayHold(need) {
+	if a.pages.Free() < need || a.rows.Free() == 0 || !a.mayHold(m) {
 		return false
 	}
 	pages, _ := a.pages.Take(need)
 	row, _ := a.rows.Take(1)
 	a.ClearMeta(row[0])
-	a.unannounced += need
 	r := a.begin(c, m, holding{pages: pages, row: row[0]})
+	a.waiting.Remove(func(w *actors.OpenReceive) bool { return w == m })
+	delete(a.inquiries, m.Room)
 	m.Opened(&actors.Opened{Pages: r.table(), MetaRow: r.hold.row}, nil)
 	return true
 }
 
 // mayHold keeps the share of the pool that rooms may hold before prefill has
 // announced them. One room alone may be larger than the share.
-func (a *Actor) mayHold(need uint32) bool {
+func (a *Actor) mayHold(m *actors.OpenReceive) bool {
 	share := uint64(a.pages.Total()) * uint64(a.Limits.UnannouncedShare) / 100
-	return a.unannounced == 0 || uint64(a.unannounced)+uint64(need) <= share
+	return a.announced(m.Room) || a.unannounced == 0 ||
+		uint64(a.unannounced)+a.pagesFor(m.Prefix, m.Length) <= share
 }
 
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
@@ -200,6 +207,7 @@ func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
 		return
 	}
 	for _, w := range a.waiting.Remove(func(w *actors.OpenReceive) bool { return w.Room == m.Room }) {
+		delete(a.inquiries, w.Room)
 		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: cause.Kind, Text: cause.Text})
 		a.Records.Put(a.Env.Clock.Now(), w.Room, w.Prefill, &messages.Outcome{Cause: cause})
 	}
@@ -211,6 +219,7 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 		return
 	}
 	for _, w := range a.waiting.Expired(a.Env.Clock.Now()) {
+		delete(a.inquiries, w.Room)
 		w.Opened(nil, &actors.RefusedError{
 			Room: w.Room, Kind: messages.CauseKind_CAUSE_NO_CAPACITY,
 			Text: fmt.Sprintf("waited %v for %d pages, %d of %d are free and prefill has yet to announce the rooms of %d",

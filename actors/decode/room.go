@@ -58,7 +58,10 @@ func (a *Actor) begin(c actor.Context, m *actors.OpenReceive, h holding) *room {
 	r := &room{
 		RoomBase: &actors.RoomBase{ID: m.Room, Peer: m.Prefill, Ended: m.Ended},
 		ask:      m, hold: h, holds: true, pageTokens: a.Kv.PageTokens(),
-		grants: map[rdma.GrantID]*grant{},
+		grants: map[rdma.GrantID]*grant{}, announced: a.announced(m.Room),
+	}
+	if !r.announced {
+		a.unannounced += uint32(len(h.pages))
 	}
 	a.rooms[m.Room] = r
 	a.spawn(c, r, nil)
@@ -105,6 +108,10 @@ func opens(body any) bool {
 func (a *Actor) onFromPeer(c actor.Context, m *actors.FromPeer) {
 	in, ok := a.Arrive(c, m, opens, func(r *actors.RoomBase) { a.supersede(c, r) })
 	if !ok {
+		return
+	}
+	if answer, ok := in.Body.(*messages.Inquired); ok {
+		a.onInquired(c, in.ID, answer)
 		return
 	}
 	if in.Room != nil {

@@ -51,6 +51,11 @@ func (a *Actor) onFromPeer(c actor.Context, m *actors.FromPeer) {
 	if !ok {
 		return
 	}
+	if _, ok := in.Body.(*messages.Inquire); ok {
+		r := a.rooms[in.ID]
+		a.Send(c, &actors.RoomBase{ID: in.ID}, in.From, &messages.Inquired{Known: r != nil && r.opened})
+		return
+	}
 	if in.Room == nil {
 		if a.unopened >= a.Limits.UnopenedRooms || a.Open() >= a.Limits.Rooms {
 			return // not acknowledged: it comes again, and there may be room then
