@@ -30,6 +30,8 @@ type party struct {
 	out []Effect  // of the running step
 	box outbox
 
+	watch func(from, to fmt.Stringer) // of transitions, by tests
+
 	pairing   *messages.Pairing
 	route     kv.Route
 	receivers []messages.Engine

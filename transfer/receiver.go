@@ -127,6 +127,9 @@ func (r *Receiver) move(to ReceiverState) {
 	if _, ok := receiverMoves[[2]ReceiverState{r.state, to}]; !ok {
 		panic(illegal("receiver", r.state, to))
 	}
+	if r.watch != nil {
+		r.watch(r.state, to)
+	}
 	r.state = to
 }
 

@@ -205,7 +205,11 @@ func (r *Receiver) parts() int {
 // grantParts is a grant as it goes out now: each part within a message's bounds.
 func (r *Receiver) grantParts(w *writer, now time.Time) []any {
 	parts := r.parts()
-	remaining := max(0, r.waitBy.at.Sub(now))
+	until := r.waitBy
+	if !until.isSet() { // another writer has begun: what remains is of the writing
+		until = r.absoluteBy
+	}
+	remaining := max(0, until.at.Sub(now))
 	out := make([]any, 0, parts)
 	for part := range parts {
 		g := &messages.Grant{

@@ -122,6 +122,9 @@ func (s *Sender) move(to SenderState) {
 	if _, ok := senderMoves[[2]SenderState{s.state, to}]; !ok {
 		panic(illegal("sender", s.state, to))
 	}
+	if s.watch != nil {
+		s.watch(s.state, to)
+	}
 	s.state = to
 }
 

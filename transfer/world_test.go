@@ -1,0 +1,491 @@
+package transfer
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"kvferry/kv"
+	"kvferry/messages"
+	"kvferry/transport/rdma"
+)
+
+// A world is one room of a prefill and a decode instance: the machines, the
+// engines around them, a network of numbered messages and a transport that moves
+// real bytes. It does nothing by itself: the test says what is delivered, lands
+// or is lost, and when. It checks what docs/protocol.md promises as it goes.
+type world struct {
+	t       testing.TB
+	now     time.Time
+	limits  Limits
+	setting setting
+	room    messages.RoomID
+	pairing *messages.Pairing
+	engines []*engine // prefill, then decode, in roster order
+
+	net      []*packet
+	numbers  int // of packets, over all pairs
+	links    map[[2]*engine]*link
+	flights  []*flight // posted, not completed
+	ghosts   []*flight // unknown: may land until fenced
+	withheld []withheld
+	grants   []*placed
+	local    []localEvent // answers of engines' own nodes, in order
+	trace    []string
+	messages int
+	moved    map[string]bool // transitions that were seen
+	quarant  int
+}
+
+// setting is how a world is made.
+type setting struct {
+	prefillTP, prefillPP, decodeTP, decodePP int
+	length                                   uint64
+	prefix                                   map[string]uint64 // by engine; "" for all
+	verbs                                    bool              // a revoke never closes
+	held                                     bool              // engines are paired by the test, not by themselves
+	badMeta                                  bool              // prefill writes the row of another attempt
+	noMeta                                   bool
+	limits                                   Limits
+}
+
+// engine is an engine actor, as far as a room sees it.
+type engine struct {
+	w       *world
+	name    string
+	prefill bool
+	id      messages.Engine
+	node    messages.Node
+	kv      *kv.Engine
+	memory  []byte
+
+	machine  Machine
+	paired   bool
+	record   *messages.Outcome
+	early    *EarlyVotes
+	finishes []Finish
+	unpinned int
+	released int
+	closed   bool
+	dead     bool
+	prefix   uint64
+	seen     map[*engine]int // highest number taken from each
+	sent     map[*engine]int
+}
+
+type packet struct {
+	n        int // of the world
+	from, to *engine
+	number   int // of the pair
+	body     any
+}
+
+type localEvent struct {
+	to *engine
+	ev Event
+}
+
+const (
+	pageTokensPrefill = 4
+	pageTokensDecode  = 2
+	worldPages        = 32
+)
+
+func newWorld(t testing.TB, s setting) *world {
+	t.Helper()
+	limits, err := s.limits.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		t: t, now: time.Unix(1000, 0), limits: limits, setting: s,
+		room: messages.RoomID{Room: 7, Attempt: 1}, links: map[[2]*engine]*link{}, moved: map[string]bool{},
+	}
+	model := kv.Model{ID: "m", Components: []kv.Component{
+		{Name: "k", Kind: kv.Paged, Layers: []int{0, 1, 2}, Heads: 2, HeadBytes: 2, DType: kv.UINT8},
+		{Name: "latent", Kind: kv.Paged, Layers: []int{0, 1, 2}, Heads: 1, HeadBytes: 3, DType: kv.UINT8},
+	}}
+	prefill := kv.Deployment{Model: model, TP: s.prefillTP, PP: s.prefillPP, DP: 1, PageTokens: pageTokensPrefill, Layout: kv.NHD, MetaRows: 4, MetaRowBytes: 16}
+	decode := kv.Deployment{Model: model, TP: s.decodeTP, PP: s.decodePP, DP: 1, PageTokens: pageTokensDecode, Layout: kv.HND, MetaRows: 4, MetaRowBytes: 16}
+	if s.noMeta {
+		prefill.MetaRows, decode.MetaRows, prefill.MetaRowBytes, decode.MetaRowBytes = 0, 0, 0, 0
+	}
+	fit := kv.MatchDeployments(&prefill, &decode, worldPages, worldPages)
+	if !fit.Compatible() {
+		t.Fatal(fit.Reasons())
+	}
+	w.pairing = &messages.Pairing{Fit: fit, Prefill: "p", Decode: "d", PrefillRoster: messages.RosterHash{1}, DecodeRoster: messages.RosterHash{2}}
+	w.pairing.PrefillEngine = w.members(true, fit.Prefill())
+	w.pairing.DecodeEngine = w.members(false, fit.Decode())
+	for _, p := range w.engines {
+		for _, d := range w.engines {
+			if p.prefill && !d.prefill {
+				w.links[[2]*engine{p, d}] = &link{prefill: p, decode: d, generation: 1, up: true}
+			}
+		}
+	}
+	return w
+}
+
+func (w *world) members(prefill bool, i *kv.Instance) []messages.Member {
+	var out []messages.Member
+	for n := range i.Engines {
+		e := &i.Engines[n]
+		name, instance := fmt.Sprintf("d%d", n), "d"
+		if prefill {
+			name, instance = fmt.Sprintf("p%d", n), "p"
+		}
+		en := &engine{
+			w: w, name: name, prefill: prefill, kv: e, memory: make([]byte, e.RegionBytes[0]),
+			id:   messages.Engine{Instance: instance, Rank: e.Rank, Incarnation: uint64(100 + n)},
+			node: messages.Node{Name: "node-" + name, Incarnation: 1}, early: NewEarlyVotes(w.limits),
+			seen: map[*engine]int{}, sent: map[*engine]int{},
+		}
+		for i := range en.memory {
+			en.memory[i] = 0xEE // of a decode pool: a byte that nothing wrote
+		}
+		if prefill {
+			en.fillSource()
+		}
+		w.engines = append(w.engines, en)
+		out = append(out, messages.Member{Engine: en.id, Node: en.node, Kv: e})
+	}
+	return out
+}
+
+// cell is what one byte of the cache is, by where it is logically.
+func cell(component string, layer, head int, token uint64, at int) byte {
+	return byte(uint64(len(component))*31+uint64(layer)*61+uint64(head)*17+token*7+uint64(at)*3) & 0x7F
+}
+
+// rows visits every row of an engine's shards, for tokens that lie in its pages
+// 0, 1, 2, ... from token first on.
+func (e *engine) rows(first, from, to uint64, visit func(c string, layer, head int, token uint64, row []byte)) {
+	for _, s := range e.kv.Shards {
+		bytes := uint64(2)
+		if s.Component == "latent" {
+			bytes = 3
+		}
+		for _, l := range s.Layers {
+			for h := s.Heads.Low; h < s.Heads.High; h++ {
+				for token := from; token < to; token++ {
+					page, in := (token-first)/uint64(s.PageTokens), (token-first)%uint64(s.PageTokens)
+					at := l.Offset + page*s.PageStride + in*s.TokenStride + uint64(h-s.Heads.Low)*s.HeadStride
+					visit(s.Component, l.Layer, h, token, e.memory[at:at+bytes])
+				}
+			}
+		}
+	}
+}
+
+func (e *engine) fillSource() {
+	e.rows(0, 0, worldPages*pageTokensPrefill, func(c string, layer, head int, token uint64, row []byte) {
+		for i := range row {
+			row[i] = cell(c, layer, head, token, i)
+		}
+	})
+	if e.kv.Meta.Rows > 0 {
+		row := e.memory[e.kv.Meta.Offset:]
+		binary.LittleEndian.PutUint64(row, e.w.room.Room)
+		attempt := e.w.room.Attempt
+		if e.w.setting.badMeta {
+			attempt--
+		}
+		binary.LittleEndian.PutUint32(row[8:], attempt)
+	}
+}
+
+// wrongBytes is how many bytes of a receiver that has completed are not what
+// prefill computed.
+func (e *engine) wrongBytes() int {
+	wrong := 0
+	first := e.prefix - e.prefix%pageTokensDecode
+	e.rows(first, e.prefix, e.w.setting.length, func(c string, layer, head int, token uint64, row []byte) {
+		for i := range row {
+			if row[i] != cell(c, layer, head, token, i) {
+				wrong++
+			}
+		}
+	})
+	return wrong
+}
+
+// tables are the page tables of both sides: pages from 0 on.
+func sourcePages() kv.PageTable { return kv.PageTable{Pages: pageList(worldPages)} }
+
+func (e *engine) targetPages() kv.PageTable {
+	first, n := kv.PagesFor(pageTokensDecode, e.prefix, e.w.setting.length)
+	return kv.PageTable{First: first, Pages: pageList(n)}
+}
+
+func pageList(n int) []uint32 {
+	out := make([]uint32, n)
+	for i := range out {
+		out[i] = uint32(i)
+	}
+	return out
+}
+
+// send opens the prefill leg of an engine, as its caller does.
+func (e *engine) send(wait time.Duration) {
+	if e.machine != nil {
+		e.step(Open{Wait: wait})
+		return
+	}
+	if e.record != nil {
+		return // the caller is answered from the record
+	}
+	e.beginSender(true, wait)
+}
+
+func (e *engine) beginSender(announced bool, wait time.Duration) {
+	m, effects := NewSender(e.w.now, SenderConfig{Self: e.id, Room: e.w.room, Limits: e.w.limits, Announced: announced, Wait: wait})
+	e.machine = m
+	e.w.log("%s: begins %s", e.name, m.State())
+	e.carry(effects)
+	e.autoPair()
+}
+
+// receive opens the decode leg of an engine.
+func (e *engine) receive(wait time.Duration) {
+	e.prefix = e.w.setting.prefix[""]
+	if p, ok := e.w.setting.prefix[e.name]; ok {
+		e.prefix = p
+	}
+	m, effects, err := NewReceiver(e.w.now, ReceiverConfig{
+		Self: e.id, Room: e.w.room, Limits: e.w.limits, Prefill: "p", Prefix: e.prefix, Length: e.w.setting.length,
+		Pages: e.targetPages(), Wait: wait, NewGrantID: e.w.newGrantID,
+	})
+	if err != nil {
+		e.w.t.Fatal(err)
+	}
+	e.machine = m
+	e.w.log("%s: begins %s", e.name, m.State())
+	e.carry(effects)
+	e.autoPair()
+	for _, v := range e.early.Take(e.w.now, e.w.room) {
+		e.step(v)
+	}
+}
+
+func (e *engine) autoPair() {
+	if !e.w.setting.held {
+		e.pair()
+	}
+}
+
+func (e *engine) pair() {
+	if e.machine != nil && !e.paired {
+		e.paired = true
+		e.step(Paired{Pairing: e.w.pairing})
+	}
+}
+
+func (w *world) newGrantID() rdma.GrantID {
+	id := rdma.GrantID{0: byte(len(w.grants) + 1)}
+	w.grants = append(w.grants, &placed{id: id})
+	return id
+}
+
+// step gives an event to a machine, checks it, and carries out its effects.
+func (e *engine) step(ev Event) {
+	if e.machine == nil || e.dead {
+		return
+	}
+	before := e.machine.State()
+	valid := func() error { return nil }
+	switch m := e.machine.(type) {
+	case *Sender:
+		valid, m.watch = m.valid, e.w.watch("sender")
+	case *Receiver:
+		valid, m.watch = m.valid, e.w.watch("receiver")
+	}
+	effects := e.machine.Step(e.w.now, ev)
+	if after := e.machine.State(); after != before {
+		e.w.log("%s: %s -> %s", e.name, before, after)
+	}
+	if err := valid(); err != nil {
+		e.w.fail("%v", err)
+	}
+	e.carry(effects)
+}
+
+// watch notes the transitions of a kind of machine.
+func (w *world) watch(kind string) func(from, to fmt.Stringer) {
+	return func(from, to fmt.Stringer) { w.moved[kind+" "+from.String()+" "+to.String()] = true }
+}
+
+func (e *engine) carry(effects []Effect) {
+	for _, effect := range effects {
+		e.w.log("%s: %s", e.name, e.w.describe(effect))
+		e.carryOne(effect)
+	}
+}
+
+func (e *engine) carryOne(effect Effect) {
+	w := e.w
+	switch f := effect.(type) {
+	case Send:
+		w.transmit(e, w.engine(f.To), f.Body)
+	case Post:
+		w.post(e, f)
+	case Quiesce:
+		w.quiesce(e)
+	case UnpinSources:
+		e.unpinned++
+		w.checkUnpin(e)
+	case InstallGrant:
+		w.install(e, f)
+	case Revoke:
+		w.revoke(e, f.Grant)
+	case Fence:
+		w.fenceOf(e, f)
+	case ReadMeta:
+		row := e.memory[e.kv.Meta.Offset:]
+		id := messages.RoomID{Room: binary.LittleEndian.Uint64(row), Attempt: binary.LittleEndian.Uint32(row[8:])}
+		w.later(e, MetaRead{Room: id})
+	case Record:
+		if e.record == nil {
+			e.record = f.Outcome
+		}
+	case Finish:
+		e.finishes = append(e.finishes, f)
+		w.checkFinish(e, f)
+	case ReleasePages:
+		e.released++
+		w.checkRelease(e)
+	case Closed:
+		e.machine, e.closed = nil, true
+	case Quarantine:
+		w.quarant++
+	case Announced, Tombstone:
+	default:
+		w.fail("%s: effect %T", e.name, effect)
+	}
+}
+
+func (w *world) later(to *engine, ev Event) { w.local = append(w.local, localEvent{to, ev}) }
+
+// settle gives the machines what their own nodes answered.
+func (w *world) settle() {
+	for len(w.local) > 0 {
+		l := w.local[0]
+		w.local = w.local[1:]
+		l.to.step(l.ev)
+	}
+}
+
+func (w *world) engine(id messages.Engine) *engine {
+	for _, e := range w.engines {
+		if e.id == id {
+			return e
+		}
+	}
+	w.fail("no engine %s", id)
+	return nil
+}
+
+func (w *world) named(name string) *engine {
+	for _, e := range w.engines {
+		if e.name == name {
+			return e
+		}
+	}
+	w.t.Fatalf("no engine %q", name)
+	return nil
+}
+
+func (w *world) log(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf(format, args...))
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	n := max(0, len(w.trace)-failTrace)
+	w.t.Fatalf("%s\n...\n%s", fmt.Sprintf(format, args...), strings.Join(w.trace[n:], "\n"))
+}
+
+// transmit puts a message on the network.
+func (w *world) transmit(from, to *engine, body any) {
+	w.numbers++
+	w.messages++
+	from.sent[to]++
+	w.net = append(w.net, &packet{w.numbers, from, to, from.sent[to], body})
+}
+
+// deliver takes a message off the network. As the actor peers/<node> does, it
+// drops what has a lower number than one that was taken.
+func (w *world) deliver(p *packet) {
+	w.net = slices.DeleteFunc(w.net, func(q *packet) bool { return q == p })
+	if p.to.dead || p.from.dead && p.number < 0 {
+		return
+	}
+	if p.number <= p.to.seen[p.from] {
+		w.log("m%d: %s>%s %s: an older number", p.n, p.from.name, p.to.name, describeBody(p.body))
+		return
+	}
+	p.to.seen[p.from] = p.number
+	w.log("m%d: %s>%s %s", p.n, p.from.name, p.to.name, describeBody(p.body))
+	p.to.take(p.from, p.body)
+	w.settle()
+}
+
+// take is what an engine does with a message of the room.
+func (e *engine) take(from *engine, body any) {
+	if e.machine != nil {
+		e.step(Received{From: from.id, Body: body})
+		return
+	}
+	var reply any
+	switch {
+	case e.record == nil && e.prefill && Opens(body):
+		e.paired = false
+		e.beginSender(false, 0)
+		e.step(Received{From: from.id, Body: body})
+		return
+	case e.record == nil && !e.prefill:
+		if o, ok := body.(*messages.Outcome); ok && !o.GetComplete() {
+			e.record = o // for the caller that comes later
+		}
+		if reply = e.early.Keep(e.w.now, e.w.room, from.id, body); reply == nil {
+			reply = AnswerFor(nil, body)
+		}
+	default:
+		reply = AnswerFor(e.record, body)
+	}
+	if reply != nil {
+		e.w.log("%s: the engine answers %s", e.name, describeBody(reply))
+		e.w.transmit(e, from, reply)
+	}
+}
+
+// tick lets time pass, machine by machine as they are due.
+func (w *world) tick(d time.Duration) {
+	until := w.now.Add(d)
+	for n := 0; ; n++ {
+		if n > 100000 {
+			w.fail("time does not pass: something is always due")
+		}
+		var due *engine
+		for _, e := range w.engines {
+			if e.machine == nil || e.dead || e.machine.Deadline().IsZero() || e.machine.Deadline().After(until) {
+				continue
+			}
+			if due == nil || e.machine.Deadline().Before(due.machine.Deadline()) {
+				due = e
+			}
+		}
+		if due == nil {
+			break
+		}
+		if at := due.machine.Deadline(); at.After(w.now) {
+			w.now = at
+		}
+		due.step(Tick{})
+		w.settle()
+	}
+	w.now = until
+}
