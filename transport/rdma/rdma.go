@@ -110,7 +110,9 @@ type PairRun struct {
 //	Offset + unit*UnitStride + i*Stride[0] + j*Stride[1]
 //
 // of each side, for every pair of units of Runs. Every expanded row must lie
-// inside both regions; Post checks it by arithmetic on the extremes.
+// inside both regions. Post checks the source, by arithmetic on the extremes; how
+// long the target's region is, only its owner knows: what leaves it is outside of
+// every grant, and is refused there.
 type Copy struct {
 	Source, Target Place
 	Bytes          uint64
@@ -197,8 +199,9 @@ type (
 		Err     error
 	}
 
-	// Completed ends a write. Arrivals is how many arrivals the receiver is to
-	// count for it, by stripe: 1 for each stripe that carried some of it.
+	// Completed ends a write. Arrivals, of one that landed, is how many arrivals the
+	// receiver is to count for it at least, by stripe. For writes that did not
+	// land it is nil, although the receiver may have counted some of them.
 	Completed struct {
 		Session  SessionID
 		ID       WriteID
@@ -228,15 +231,16 @@ type (
 	}
 
 	// Quiesced answers Quiesce, after the completion of every write of the tag.
-	// Unknown lists the sessions on which one of them was unknown, ever.
+	// Unknown lists the sessions on which one of them was unknown, ever: until this
+	// side fenced the session, a second Quiesce lists it again.
 	Quiesced struct {
 		Tag     Tag
 		Unknown []SessionID
 	}
 
 	// Fenced answers Fence, after the arrivals that completed before it and the
-	// completions of its writes. Open lists the grants of that peer which the
-	// fence could not close, with the reason.
+	// completions of its writes. Open lists the grants of that peer under which
+	// the generation may still land something, with the reason.
 	Fenced struct {
 		Session SessionID
 		Open    []OpenGrant
@@ -281,8 +285,10 @@ type Connection struct {
 }
 
 // Provider moves bytes. From an accepted Post until the write's completion, the
-// source belongs to the provider; from Grant until Revoked{Closed}, or Fenced
-// of the peer's session, the granted ranges belong to the peer.
+// source belongs to the provider; from Grant until Revoked{Closed}, or a Revoked
+// that left it open and then Fenced of the peer's session, the granted ranges
+// belong to the peer. A fence alone ends a generation, not a grant: what was
+// unknown is posted again, under the same grant, with the next generation.
 type Provider interface {
 	// Name is "mem", "tcp", ...
 	Name() string
@@ -298,8 +304,10 @@ type Provider interface {
 	// refers to it.
 	Deregister(id RegionID) error
 
-	// Connect starts a session; Connected or Disconnected tells how it went. An
-	// older generation of the same peer must have been fenced: else ErrFenceFirst.
+	// Connect starts a session; Connected or Disconnected tells how it went. Another
+	// generation of the same peer must have been fenced: else ErrFenceFirst. One
+	// that was fenced, or is older than one that was, is ErrFenced; one that is
+	// there is ErrExists.
 	Connect(c Connection) error
 
 	// Grant installs a grant. It is in force when Grant returns, so the message
@@ -313,7 +321,8 @@ type Provider interface {
 
 	// Post gives writes to a connected session. It takes all of them or, with an
 	// error, none: ErrFull (post again after a completion of that session),
-	// ErrNotConnected, *RangeError. It keeps ws until their completions.
+	// ErrNotConnected, *RangeError (a bad copy, a write without copies, or more
+	// writes than the window ever takes). It keeps ws until their completions.
 	Post(s SessionID, ws []*Write) error
 
 	// Quiesce ends every write under the tag: those not begun are NotPosted,
@@ -321,7 +330,8 @@ type Provider interface {
 	// Answered by Quiesced.
 	Quiesce(tag Tag)
 
-	// Fence ends a session, known or not, for good; answered by Fenced.
+	// Fence ends a session, known or not, for good; answered by Fenced. Every older
+	// generation of that peer is over with it.
 	Fence(s SessionID)
 
 	// Poll fills evs with the events at hand, waiting until there is at least
@@ -338,6 +348,7 @@ var (
 	ErrNotConnected = errors.New("rdma: session is not connected")
 	ErrFenceFirst   = errors.New("rdma: an older generation of this peer is not fenced")
 	ErrExists       = errors.New("rdma: id is in use")
+	ErrFenced       = errors.New("rdma: session was fenced")
 	ErrBusy         = errors.New("rdma: region is in use")
 	ErrClosed       = errors.New("rdma: provider is closed")
 )
