@@ -143,7 +143,22 @@ func drawCopy(t *rapid.T, like *Range) Copy {
 		if rapid.Bool().Draw(t, "other runs") {
 			r.Runs = runs
 		}
-		switch rapid.IntRange(0, 4).Draw(t, "part") {
+		switch rapid.IntRange(0, 9).Draw(t, "part") {
+		case 5, 6:
+			r.Count[rapid.IntRange(0, 1).Draw(t, "which")]++ // just too many
+		case 7:
+			d := rapid.IntRange(0, 1).Draw(t, "which")
+			r.Stride[d] *= 2
+			r.Count[d] = (r.Count[d] + 1) / 2
+		case 8:
+			r.Bytes = 1
+			r.Stride[1] = 1
+			r.Count[1] = rapid.Uint32Range(1, 6).Draw(t, "within a row")
+			if rapid.Bool().Draw(t, "twice") {
+				r.Count[0], r.Stride[0] = rapid.Uint32Range(1, 4).Draw(t, "and again"), rapid.Uint64Range(1, 3).Draw(t, "by")
+			}
+		case 9:
+			r.Runs = []Run{{r.Runs[0].First, r.Runs[0].Count + 1, r.Runs[0].Step}}
 		case 1:
 			r.Bytes = rapid.Uint64Range(1, r.Bytes).Draw(t, "fewer bytes")
 			r.Offset += rapid.Uint64Range(0, 3).Draw(t, "shift")
@@ -192,52 +207,59 @@ func TestPermitAgreesWithByteSets(t *testing.T) {
 		if err != nil {
 			return
 		}
-		c := drawCopy(t, &g.Ranges[rapid.IntRange(0, len(g.Ranges)-1).Draw(t, "which")])
-		if c.Check("c", Unbounded, Unbounded) != nil {
-			return
-		}
-		bytes := map[RegionID]map[uint64]bool{1: {}, 2: {}}
-		rowsOf := map[RegionID]map[uint64]uint64{1: {}, 2: {}} // longest row of a range, by start
-		for i := range g.Ranges {
-			r := &g.Ranges[i]
-			eachRow(r, func(o uint64) {
-				rowsOf[r.Region][o] = max(rowsOf[r.Region][o], r.Bytes)
-				for b := o; b < o+r.Bytes; b++ {
-					bytes[r.Region][b] = true
-				}
-			})
-		}
-		inBytes, inRows := true, true
-		target := targetOf(&c)
-		eachRow(&target, func(o uint64) {
-			one := false
-			for start, n := range rowsOf[c.Target.Region] {
-				one = one || o >= start && o+c.Bytes <= start+n
+		for range 20 {
+			c := drawCopy(t, &g.Ranges[rapid.IntRange(0, len(g.Ranges)-1).Draw(t, "which")])
+			if c.Check("c", Unbounded, Unbounded) != nil {
+				continue
 			}
-			inRows = inRows && one
-			for b := o; b < o+c.Bytes; b++ {
-				inBytes = inBytes && bytes[c.Target.Region][b]
+			if sameAnswer(t, &g, p, &c) {
+				yes++
+			} else {
+				no++
 			}
-		})
-		err = p.Covers("c", &c)
-		if err2 := p.CoversRange("c", &target); (err == nil) != (err2 == nil) {
-			t.Fatalf("as a copy %v, as a range %v", err, err2)
-		}
-		if err == nil && !inBytes {
-			t.Fatalf("%+v is outside of %+v and was taken", c, g.Ranges)
-		}
-		if err != nil && inRows {
-			t.Fatalf("%+v is inside of %+v: %v", c, g.Ranges, err)
-		}
-		if err == nil {
-			yes++
-		} else {
-			no++
 		}
 	})
 	if yes == 0 || no == 0 {
 		t.Errorf("%d were inside and %d outside: the test draws too little", yes, no)
 	}
+}
+
+// sameAnswer compares the permit's answer for a copy with that of the byte set.
+func sameAnswer(t *rapid.T, g *Grant, p *Permit, c *Copy) bool {
+	bytes := map[RegionID]map[uint64]bool{1: {}, 2: {}}
+	rowsOf := map[RegionID]map[uint64]uint64{1: {}, 2: {}} // longest row of a range, by start
+	for i := range g.Ranges {
+		r := &g.Ranges[i]
+		eachRow(r, func(o uint64) {
+			rowsOf[r.Region][o] = max(rowsOf[r.Region][o], r.Bytes)
+			for b := o; b < o+r.Bytes; b++ {
+				bytes[r.Region][b] = true
+			}
+		})
+	}
+	inBytes, inRows := true, true
+	target := targetOf(c)
+	eachRow(&target, func(o uint64) {
+		one := false
+		for start, n := range rowsOf[c.Target.Region] {
+			one = one || o >= start && o+c.Bytes <= start+n
+		}
+		inRows = inRows && one
+		for b := o; b < o+c.Bytes; b++ {
+			inBytes = inBytes && bytes[c.Target.Region][b]
+		}
+	})
+	err := p.Covers("c", c)
+	if err2 := p.CoversRange("c", &target); (err == nil) != (err2 == nil) {
+		t.Fatalf("as a copy %v, as a range %v", err, err2)
+	}
+	if err == nil && !inBytes {
+		t.Fatalf("%+v is outside of %+v and was taken", *c, g.Ranges)
+	}
+	if err != nil && inRows {
+		t.Fatalf("%+v is inside of %+v: %v", *c, g.Ranges, err)
+	}
+	return err == nil
 }
 
 func TestRowsAgreeWithExpansion(t *testing.T) {
@@ -336,5 +358,30 @@ func BenchmarkCovers(b *testing.B) {
 			b.Fatal(err)
 		}
 		n++
+	}
+}
+
+func TestPermitFindsInterleavedUnitsAcrossTheStride(t *testing.T) {
+	runs := []Run{{0, 10, 1}}
+	one := [2]uint32{1, 1}
+	var g Grant
+	for _, offset := range []uint64{25, 55, 80} { // the last ends in the next stride
+		g.Ranges = append(g.Ranges, Range{Region: 1, Offset: offset, UnitStride: 100, Bytes: 30, Count: one, Runs: runs})
+	}
+	p, err := Compile(&g, func(RegionID) (uint64, bool) { return 1 << 20, true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !p.families[0].residue {
+		t.Fatal("interleaved ranges are not searched as such")
+	}
+	for _, r := range g.Ranges {
+		r.Offset, r.Bytes = r.Offset+29, 1
+		if err := p.CoversRange("r", &r); err != nil {
+			t.Error(err)
+		}
+		if r.Runs = []Run{{10, 1, 1}}; p.CoversRange("r", &r) == nil {
+			t.Errorf("the unit after the last of %+v was taken", r)
+		}
 	}
 }
