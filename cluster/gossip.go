@@ -101,7 +101,10 @@ func (g *Gossip) listConfig() (*memberlist.Config, error) {
 	conf.SuspicionMaxTimeoutMult = 3 // a suspect that nobody else suspects: at most three times as long
 	conf.GossipInterval = c.Timing.GossipInterval
 	conf.TCPTimeout = c.Timing.StreamTimeout
-	conf.PushPullInterval = 15 * time.Second
+	// News is passed on at random and may miss a node. More repeats make that rare;
+	// what is missed comes with the next exchange of whole state.
+	conf.RetransmitMult = 6
+	conf.PushPullInterval = 5 * time.Second
 	conf.AwarenessMaxMultiplier = 4
 	if c.Transport != nil {
 		conf.Transport = c.Transport

@@ -40,6 +40,7 @@ type Net struct {
 	rng        *rand.Rand
 	faults     Faults
 	cut        map[route]bool
+	prefix     string                // see Firewall
 	transports map[string]*Transport // by address
 	nodes      map[string]*Node      // by address
 	links      map[route]*link       // by addresses
@@ -68,6 +69,15 @@ func (n *Net) SetFaults(f Faults) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.faults = f
+}
+
+// Firewall lets nodes take only what the real firewall lets in: KVFerry's message
+// types, for actors whose ids begin with prefix ("kvferry/peers/"). Without it
+// everything that is a protobuf arrives. Node.Dropped counts the rest.
+func (n *Net) Firewall(prefix string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.prefix = prefix
 }
 
 // Cut stops everything between two hosts, both ways, and breaks their streams.

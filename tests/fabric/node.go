@@ -3,6 +3,7 @@ package fabric
 import (
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -19,6 +20,8 @@ type Node struct {
 	system  *actor.ActorSystem
 	address string
 	net     *Net
+
+	dropped atomic.Int64
 
 	mu      sync.Mutex
 	down    bool
@@ -46,6 +49,19 @@ func (n *Net) Attach(system *actor.ActorSystem, address string) *Node {
 
 // Address is host:port, what PIDs carry.
 func (d *Node) Address() string { return d.address }
+
+// Dropped is how many messages the firewall of the network did not let in here.
+func (d *Node) Dropped() int64 { return d.dropped.Load() }
+
+// admits says whether the firewall lets a message in; nil is one of those that
+// watching consists of.
+func (n *Net) admits(m proto.Message, target string) bool {
+	n.mu.Lock()
+	prefix := n.prefix
+	n.mu.Unlock()
+	ours := m == nil || strings.HasPrefix(string(proto.MessageName(m)), "kvferry.v1.")
+	return prefix == "" || ours && strings.HasPrefix(target, prefix)
+}
 
 // PeerDown says that the node at this address is gone, or is another one now: who
 // watches an actor there sees it terminated, and the next message connects anew.
@@ -147,6 +163,10 @@ func (p process) SendUserMessage(to *actor.PID, message any) {
 	}
 	id := to.Id
 	p.node.net.send(p.node, to.Address, func(d *Node) {
+		if !d.net.admits(m, id) {
+			d.dropped.Add(1)
+			return
+		}
 		local := actor.NewPID(d.address, id)
 		if sender == nil && headers == nil {
 			d.system.Root.Send(local, m)
@@ -182,7 +202,13 @@ func (p process) SendSystemMessage(to *actor.PID, message any) {
 		return
 	}
 	id := to.Id
-	d.net.send(d, to.Address, func(at *Node) { at.deliverSystem(id, message) })
+	d.net.send(d, to.Address, func(at *Node) {
+		if !at.net.admits(nil, id) {
+			at.dropped.Add(1)
+			return
+		}
+		at.deliverSystem(id, message)
+	})
 }
 
 // deliverSystem delivers one system message from another node.

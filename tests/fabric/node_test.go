@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"kvferry/messages"
 	"kvferry/tests/fabric"
 )
 
@@ -155,6 +157,31 @@ func TestDuplicateLossAndWhatCannotCross(t *testing.T) {
 		if dead != 3 {
 			t.Errorf("got %d dead letters, want 3", dead)
 		}
+		stopAll(a, b)
+	})
+}
+
+func TestTheFirewallLetsInOnlyOurTypesForPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := fabric.New(1)
+		a, b := startSystem(net, 0), startSystem(net, 1)
+		peer, _ := b.Root.SpawnNamed(actor.PropsFromFunc(func(c actor.Context) {
+			if _, ok := c.Message().(proto.Message); ok {
+				b.add(fmt.Sprintf("peer got %T", c.Message()))
+			}
+		}), "kvferry/peers/a")
+		net.Firewall("kvferry/peers/")
+		a.say(b, "foreign type, foreign target")
+		to := actor.NewPID(b.node.Address(), "kvferry/peers/a")
+		a.Root.Send(to, wrapperspb.String("foreign type"))
+		a.Root.Send(to, &messages.Envelope{})
+		a.Root.Send(actor.NewPID(b.node.Address(), "sink"), &messages.Envelope{})
+		time.Sleep(time.Second)
+		b.want(t, "peer got *messages.Envelope")
+		if got := b.node.Dropped(); got != 3 {
+			t.Errorf("got %d dropped, want 3", got)
+		}
+		b.Root.Stop(peer)
 		stopAll(a, b)
 	})
 }
