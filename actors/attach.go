@@ -117,11 +117,15 @@ func (e *Engine) attached(err error) {
 // Stop ends what the engine has with others. The transport ends its writes and
 // grants before its memory is deregistered: messages of one sender keep order.
 func (e *Engine) Stop(c actor.Context) {
+	e.stopping = true
 	cause := e.Cause(messages.CauseKind_CAUSE_DETACHED, fmt.Sprintf("engine %s was detached", e.Self))
 	e.attached(fmt.Errorf("engine %s was stopped", e.Self))
 	c.Send(e.Registry, &DetachEngine{Engine: e.Self, Cause: cause})
 	e.EachRoom(func(r *RoomBase) { r.Finish(&messages.Outcome{Cause: cause}, 0, 0) })
 }
+
+// Stopping says whether the engine is being stopped: nothing is begun any more.
+func (e *Engine) Stopping() bool { return e.stopping }
 
 // EndedError is why a room cannot be opened any more: it has ended here, or a
 // later attempt has begun. nil: it can.

@@ -63,6 +63,7 @@ type Engine struct {
 	suspects map[messages.Node]bool
 	dropped  map[string]uint64 // messages that did not fit, by why
 	draining bool
+	stopping bool
 	drained  []func()
 }
 

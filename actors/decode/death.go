@@ -17,8 +17,8 @@ import (
 // closed before its pages are anybody's, and then a successor tells the others.
 func (a *Actor) onTerminated(c actor.Context, m *actor.Terminated) {
 	base := a.ByActor(m.Who)
-	if base == nil {
-		return
+	if base == nil || a.Stopping() {
+		return // the supervisor of engines ends what a stopped one had
 	}
 	r := a.rooms[base.ID]
 	r.PID = nil

@@ -84,7 +84,11 @@ func (a *Actor) spawn(c actor.Context, r *room, giveUp *messages.Cause) {
 		}
 		return m, effects, err
 	}))
-	a.Pair(c, r.RoomBase)
+	if r.Pairing != nil { // of the one before, whose writers are to be told
+		a.Tell(c, r.RoomBase, transfer.Paired{Pairing: r.Pairing})
+	} else {
+		a.Pair(c, r.RoomBase)
+	}
 	for _, early := range a.votes.Take(a.Env.Clock.Now(), r.ID) {
 		a.Tell(c, r.RoomBase, early)
 	}
@@ -152,7 +156,9 @@ func (a *Actor) onRoomEffects(c actor.Context, m *actors.RoomEffects) {
 		case transfer.Finish:
 			a.finish(r, e.Outcome)
 		case transfer.ReleasePages:
-			a.release(c, r)
+			if !r.successor { // which holds none
+				a.release(c, r)
+			}
 		case transfer.Quarantine:
 			r.quarantined = true
 			a.Env.Log.Warn("pages are quarantined until their grants can be closed",

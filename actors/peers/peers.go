@@ -95,7 +95,9 @@ func (s *Supervisor) Receive(c actor.Context) {
 		s.onLeavePeers(c, m)
 	case *actor.Terminated:
 		s.onTerminated(c, m)
-	case *actor.Started, *actor.Stopping, *actor.Stopped, *actor.Restarting:
+	case *actor.Stopping:
+		s.leaving = true // who ends from here on is not begun anew
+	case *actor.Started, *actor.Stopped, *actor.Restarting:
 	default:
 		s.config.Env.Unexpected(c)
 	}

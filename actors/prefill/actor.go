@@ -33,6 +33,8 @@ type room struct {
 	voted     bool   // Done was sent: this side says failed no more
 	successor bool   // of an actor that died; it only tells the others
 	unknown   []rdma.Generation
+	granted   []messages.Engine // whose grant was heard
+	decodeDP  int               // of who was heard
 }
 
 // Actor is one prefill engine.

@@ -24,19 +24,15 @@ func (a *Actor) begin(c actor.Context, id messages.RoomID, announced bool, wait 
 	if !announced {
 		a.unopened++
 	}
-	a.spawn(c, r, announced, wait, nil)
+	a.spawn(c, r, announced, wait)
 	return r
 }
 
-// spawn starts the actor of a room. With a cause the machine gives up at once: it
-// is the successor of one that died, and has only to tell the others.
-func (a *Actor) spawn(c actor.Context, r *room, announced bool, wait time.Duration, giveUp *messages.Cause) {
+// spawn starts the actor of a room.
+func (a *Actor) spawn(c actor.Context, r *room, announced bool, wait time.Duration) {
 	config := transfer.SenderConfig{Self: a.Self, Room: r.ID, Limits: a.EngineConfig.Rooms, Announced: announced, Wait: wait}
 	a.Add(c, r.RoomBase, actors.NewRoom(a.Env, r.ID, func(now time.Time) (transfer.Machine, []transfer.Effect, error) {
 		m, effects := transfer.NewSender(now, config)
-		if giveUp != nil {
-			effects = append(effects, m.Step(now, transfer.Abort{Cause: giveUp})...)
-		}
 		return m, effects, nil
 	}))
 }
@@ -66,7 +62,16 @@ func (a *Actor) onFromPeer(c actor.Context, m *actors.FromPeer) {
 		in.Room.Peer = in.From.Instance
 		a.Pair(c, in.Room)
 	}
+	a.rooms[in.ID].hear(in)
 	a.Tell(c, in.Room, transfer.Received{From: in.From, Body: in.Body})
+}
+
+// hear keeps who granted, for a successor.
+func (r *room) hear(in actors.Arrival) {
+	r.decodeDP = in.From.Rank.DP
+	if _, ok := in.Body.(*messages.Grant); ok && !slices.Contains(r.granted, in.From) {
+		r.granted = append(r.granted, in.From)
+	}
 }
 
 // onRoomEffects carries out what a sender asks for, in order.
@@ -140,14 +145,16 @@ func (a *Actor) onRoomQuiesced(c actor.Context, m *actors.RoomQuiesced) {
 	}
 	// The room's actor is gone, and now its writes are too.
 	a.unpin(c, r)
-	if r.Closed || r.voted || r.successor || r.Peer == "" {
+	if r.Closed || r.voted || r.successor || r.Pairing == nil {
 		a.forget(c, r)
 		return
 	}
 	r.successor = true
 	a.Remove(r.RoomBase)
-	a.spawn(c, r, true, 0, a.diedCause())
-	a.Pair(c, r.RoomBase)
+	a.spawn(c, r, true, 0)
+	a.Tell(c, r.RoomBase, transfer.Succeed{
+		Pairing: r.Pairing, DecodeDP: r.decodeDP, Granted: r.granted, Unknown: slices.Clone(r.unknown), Cause: a.diedCause(),
+	})
 }
 
 // onTerminated handles the end of a sender. Whether its machine had finished or
@@ -155,8 +162,8 @@ func (a *Actor) onRoomQuiesced(c actor.Context, m *actors.RoomQuiesced) {
 // it died, a successor then tells the others.
 func (a *Actor) onTerminated(c actor.Context, m *actor.Terminated) {
 	base := a.ByActor(m.Who)
-	if base == nil {
-		return
+	if base == nil || a.Stopping() {
+		return // the supervisor of engines ends what a stopped one had
 	}
 	r := a.rooms[base.ID]
 	r.PID = nil

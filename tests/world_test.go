@@ -1,0 +1,226 @@
+package tests
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest"
+
+	"kvferry/actors"
+	"kvferry/kv"
+	"kvferry/node"
+	"kvferry/tests/fabric"
+	"kvferry/transport/rdma"
+	"kvferry/transport/rdma/mem"
+)
+
+// world is whole nodes in one process and in virtual time: real actors, real
+// gossip and real protocol, over a network in memory. Use it in a synctest bubble.
+type world struct {
+	t     *testing.T
+	net   *fabric.Net
+	data  *mem.Network
+	nodes map[string]*member // by host
+	log   *zap.Logger
+
+	// config changes the config of each node that is started; nil changes nothing.
+	config func(host string, c *node.Config)
+}
+
+// member is one node of a world.
+type member struct {
+	*node.Node
+	host   string
+	fabric *fabric.Node
+	down   bool
+}
+
+func newWorld(t *testing.T) *world {
+	return &world{
+		t: t, net: fabric.New(1), data: mem.NewNetwork(), nodes: map[string]*member{},
+		log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
+	}
+}
+
+// ctx bounds what a test waits for, in virtual time.
+func (w *world) ctx(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	w.t.Cleanup(cancel)
+	return ctx
+}
+
+// start starts a node on a host of the network, an IP.
+func (w *world) start(name, host string) *member {
+	w.t.Helper()
+	system := actor.NewActorSystem(actor.WithLoggerFactory(func(*actor.ActorSystem) *slog.Logger { return slog.New(slog.DiscardHandler) }))
+	attached := w.net.Attach(system, host+":7947")
+	c := node.Config{
+		Name: name, Bind: host + ":7946", Join: w.seeds(), Log: w.log,
+		Embed: node.Embed{
+			System: system, PeerDown: attached.PeerDown,
+			Providers: []rdma.Provider{w.data.Provider(host)},
+			Gossip:    w.net.Transport(host, 7946),
+		},
+	}
+	if w.config != nil {
+		w.config(host, &c)
+	}
+	n, err := node.Start(w.ctx(10*time.Second), c)
+	if err != nil {
+		w.t.Fatalf("start %s: %v", name, err)
+	}
+	m := &member{Node: n, host: host, fabric: attached}
+	w.nodes[host] = m
+	return m
+}
+
+func (w *world) seeds() []string {
+	var all []string
+	for i := range 8 {
+		all = append(all, fmt.Sprintf("10.0.0.%d:7946", i+1))
+	}
+	return all
+}
+
+// crash ends a node as a power cut does: nothing that it says arrives any more.
+func (w *world) crash(m *member) {
+	m.down = true
+	w.net.Crash(m.host)
+	w.data.Crash(m.host)
+	go m.Close(w.ctx(time.Millisecond)) // its goroutines, not its peers
+}
+
+// close leaves with every node that is up, and lets the last timers end.
+func (w *world) close() {
+	for _, m := range w.nodes {
+		if !m.down {
+			if err := m.Close(w.ctx(30 * time.Second)); err != nil {
+				w.t.Errorf("close %s: %v", m.Self(), err)
+			}
+		}
+	}
+	time.Sleep(40 * time.Second) // virtual: probes, throttles and tombstones end
+}
+
+// layout is how a deployment lies in memory, with metadata rows.
+func layout(t *testing.T, model kv.Model, tp, pp int, page uint32, order kv.Layout, pages uint32) *kv.Instance {
+	t.Helper()
+	d := kv.Deployment{Model: model, TP: tp, PP: pp, DP: 1, PageTokens: page, Layout: order, MetaRows: 32, MetaRowBytes: 64}
+	i, reasons := d.Instance(pages)
+	if len(reasons) > 0 {
+		t.Fatalf("deployment: %v", reasons)
+	}
+	return i
+}
+
+// smallModel is GQA with few layers, so that a test moves some kilobytes.
+func smallModel() kv.Model {
+	layers := []int{0, 1, 2}
+	return kv.Model{ID: "small", Components: []kv.Component{
+		{Name: "k", Kind: kv.Paged, Layers: layers, Heads: 4, HeadBytes: 32, DType: kv.BF16},
+		{Name: "v", Kind: kv.Paged, Layers: layers, Heads: 4, HeadBytes: 48, DType: kv.BF16},
+	}}
+}
+
+// engine is what a test attached: its layout and its memory.
+type engine struct {
+	t       *testing.T
+	kv      *kv.Engine
+	memory  []*rdma.Memory
+	prefill *node.Prefill
+	decode  *node.Decode
+}
+
+func (w *world) attach(m *member, instance string, l *kv.Instance, rank kv.Rank, prefill bool) *engine {
+	w.t.Helper()
+	e := &engine{t: w.t}
+	for i := range l.Engines {
+		if l.Engines[i].Rank == rank {
+			e.kv = &l.Engines[i]
+		}
+	}
+	for i, n := range e.kv.RegionBytes {
+		memory, err := rdma.NewMemory(fmt.Sprintf("%s-%d", instance, i), n)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.t.Cleanup(func() { memory.Close() })
+		e.memory = append(e.memory, memory)
+	}
+	c := node.EngineConfig{Instance: instance, Rank: rank, Layout: l, Memory: e.memory, Limits: actors.EngineLimits{}}
+	var err error
+	if prefill {
+		e.prefill, err = m.AttachPrefill(w.ctx(10*time.Second), c)
+	} else {
+		e.decode, err = m.AttachDecode(w.ctx(10*time.Second), c)
+	}
+	if err != nil {
+		w.t.Fatalf("attach %s %s: %v", instance, rank, err)
+	}
+	return e
+}
+
+// row calls f with every row of tokens [from, to) in the pages of a table.
+func (e *engine) row(pages kv.PageTable, from, to uint64, f func(component string, layer, head int, token uint64, b []byte)) {
+	for i := range e.kv.Shards {
+		s := &e.kv.Shards[i]
+		for _, l := range s.Layers {
+			for token := from; token < to; token++ {
+				at := token - pages.First
+				page := pages.Pages[at/uint64(s.PageTokens)]
+				for h := s.Heads.Low; h < s.Heads.High; h++ {
+					offset := s.RowOffset(l, page, uint32(at%uint64(s.PageTokens)), h)
+					f(s.Component, l.Layer, h, token, e.memory[l.Region].Bytes()[offset:offset+headBytes(s.Component)])
+				}
+			}
+		}
+	}
+}
+
+func headBytes(component string) uint64 {
+	if component == "k" {
+		return 32
+	}
+	return 48
+}
+
+// pattern is 16 bytes that say whose row it is.
+func pattern(room uint64, component string, layer, head int, token uint64) [16]byte {
+	var b [16]byte
+	binary.LittleEndian.PutUint64(b[:], room<<32|token)
+	b[8], b[9], b[10] = component[0], byte(layer), byte(head)
+	return b
+}
+
+// fill writes the pattern of a room into its source pages.
+func (e *engine) fill(room uint64, pages kv.PageTable, from, to uint64) {
+	e.row(pages, from, to, func(component string, layer, head int, token uint64, b []byte) {
+		p := pattern(room, component, layer, head, token)
+		for i := range b {
+			b[i] = p[i%16] + byte(i/16)
+		}
+	})
+}
+
+// check counts the bytes of a room that are not the pattern.
+func (e *engine) check(room uint64, pages kv.PageTable, from, to uint64) {
+	e.t.Helper()
+	wrong := 0
+	e.row(pages, from, to, func(component string, layer, head int, token uint64, b []byte) {
+		p := pattern(room, component, layer, head, token)
+		for i := range b {
+			if b[i] != p[i%16]+byte(i/16) {
+				wrong++
+			}
+		}
+	})
+	if wrong > 0 {
+		e.t.Errorf("room %d: %d bytes are wrong", room, wrong)
+	}
+}
