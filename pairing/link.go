@@ -45,7 +45,7 @@ type Link struct {
 	redialAt  time.Time       // when waiting
 	resend    backoff         // of our hello, or of our Bye
 	pending   *messages.Hello // to be answered when the fences have returned
-	misfit    Misfit          // the last that was told
+	misfits   [2]Misfit       // the last that were told: found by us, and by the peer
 	failed    map[string]time.Time
 
 	// Fences that have not returned, and what those that have left open.

@@ -137,7 +137,7 @@ func (l *Link) onEnvelope(e *messages.Envelope) {
 
 // onGreeted takes what comes after the handshake.
 func (l *Link) onGreeted(e *messages.Envelope) {
-	l.heard = true
+	l.heard = l.heard || !l.deaf(e.GetPing())
 	switch b := e.GetBody().(type) {
 	case *messages.Envelope_Ping:
 		l.onPing(b.Ping)
@@ -196,8 +196,12 @@ func (l *Link) refuse(number uint64, field, got, want string) {
 }
 
 func (l *Link) tellMisfit(m Misfit) {
-	if m != l.misfit {
-		l.misfit = m
+	last := &l.misfits[0]
+	if !m.Ours {
+		last = &l.misfits[1]
+	}
+	if m != *last {
+		*last = m
 		l.emit(m)
 	}
 }

@@ -182,7 +182,7 @@ func (l *Link) begunTalking() {
 	l.phase = connecting
 	l.limitAt = l.now.Add(l.c.Limits.ConnectTimeout)
 	l.firstPing = l.pings + 1
-	l.missed, l.good, l.heard, l.asked = 0, 0, false, false
+	l.missed, l.good, l.heard, l.asked, l.told = 0, 0, false, false, [2]uint64{}
 	l.pingAt = l.now.Add(l.c.Limits.PingEvery)
 	if !l.probeAt.IsZero() {
 		l.probed(true)

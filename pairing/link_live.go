@@ -12,6 +12,7 @@ type liveness struct {
 	pingAt time.Time // when both agree on a generation: the end of this interval
 	heard  bool      // something came in this interval
 	asked  bool      // a ping was sent before it
+	told   [2]uint64 // our last numbers when this interval began, and the one before it
 	missed int       // intervals, or hellos, without an answer
 	good   int       // while suspect: intervals with one
 
@@ -39,6 +40,7 @@ func (l *Link) onPingDue() {
 		l.good = 0
 		l.unanswered()
 	}
+	l.told = [2]uint64{l.sent, l.told[0]}
 	quiet := !l.heard
 	l.heard, l.asked = false, false
 	if quiet || l.suspect {
@@ -60,6 +62,10 @@ func (l *Link) setSuspect(s bool) {
 		l.emit(SuspectChanged{Suspect: s})
 	}
 }
+
+// deaf says whether a ping shows that the peer does not hear us: what was sent an
+// interval ago has not come. Such a ping is no sign that the pair is well.
+func (l *Link) deaf(p *messages.Ping) bool { return p != nil && p.GetNumberSeen() < l.told[1] }
 
 // onPing answers. A peer that believes in another generation than ours has moved
 // on: numbers put its ping behind all that it said about ours.

@@ -30,7 +30,7 @@ func (l *Link) onConnected(g rdma.Generation) {
 func (l *Link) goUp() {
 	l.phase = up
 	l.upSince = l.now
-	l.misfit = Misfit{}
+	l.misfits = [2]Misfit{}
 	l.setSuspect(false)
 	l.emit(Up{Generation: l.gen, Provider: l.provider})
 }

@@ -157,7 +157,7 @@ func (d *Directory) speak(n *neighbor) {
 		p, b := d.pairs[name], n.owed[name]
 		if p != nil && b.due(d.now, p.word.GetSequence()) {
 			b.say(d.now, p.word.GetSequence(), &d.c.Limits)
-			d.emit(SendTo{Node: n.node, Body: p.word})
+			d.emit(SendTo{Node: n.node, Body: p.wordFor(n.node)})
 		}
 	}
 }

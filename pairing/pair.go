@@ -3,6 +3,7 @@ package pairing
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -19,8 +20,9 @@ type pair struct {
 	fit           *kv.Fit
 	prefill, over messages.RosterHash
 
-	word  *messages.Readiness // ours; replaced, never changed
-	waits []*messages.Reason  // what else the pair waits for
+	word   *messages.Readiness                // ours; replaced, never changed
+	turned map[messages.Node]*messages.Reason // nodes with an engine whose place another one holds
+	waits  []*messages.Reason                 // what else the pair waits for
 
 	// told is the pairing that was told to be up; waiting: it is held back.
 	told    *messages.Pairing
@@ -178,13 +180,14 @@ func (d *Directory) speakFor(p *pair, prefill, decode *roster, nodes []messages.
 	w.Reasons = w.Reasons[:min(len(w.Reasons), maxWordReasons)]
 	w.Ready = len(w.Reasons) == 0
 	w.Sequence = p.word.GetSequence()
-	if p.word == nil || !proto.Equal(w, p.word) {
+	turned := d.turned(p.name)
+	if p.word == nil || !proto.Equal(w, p.word) || !maps.EqualFunc(turned, p.turned, func(a, b *messages.Reason) bool { return a.Text == b.Text }) {
 		d.sequence++
 		w.Sequence = d.sequence
-		p.word = w
+		p.word, p.turned = w, turned
 	}
 	for _, n := range d.neighbors {
-		if slices.Contains(nodes, n.node) {
+		if slices.Contains(nodes, n.node) || turned[n.node] != nil {
 			if n.owed[p.name] == nil {
 				n.owed[p.name] = &debt{}
 			}
@@ -192,6 +195,40 @@ func (d *Directory) speakFor(p *pair, prefill, decode *roster, nodes []messages.
 			delete(n.owed, p.name)
 		}
 	}
+}
+
+// turned is the nodes whose engines of a pair are known here, and are not on the
+// roster: they are told who is there.
+func (d *Directory) turned(name pairName) map[messages.Node]*messages.Reason {
+	var all map[messages.Node]*messages.Reason
+	d.inOrder(func(s *seat) {
+		if s.holder == nil || s.place.instance != name.prefill && s.place.instance != name.decode {
+			return
+		}
+		for _, c := range s.newcomers {
+			if c.local || all[c.node] != nil {
+				continue
+			}
+			if all == nil {
+				all = map[messages.Node]*messages.Reason{}
+			}
+			all[c.node] = &messages.Reason{Field: "engine", Text: fmt.Sprintf(
+				"engine %s: its place is held by %s on node %s", c.Engine, s.holder.Engine, s.holder.node)}
+		}
+	})
+	return all
+}
+
+// wordFor is our word on a pair as one node is told it.
+func (p *pair) wordFor(node messages.Node) *messages.Readiness {
+	reason := p.turned[node]
+	if reason == nil {
+		return p.word
+	}
+	w := proto.Clone(p.word).(*messages.Readiness)
+	w.Ready = false
+	w.Reasons = append([]*messages.Reason{reason}, w.Reasons[:min(len(w.Reasons), maxWordReasons-1)]...)
+	return w
 }
 
 // unreached is why this node does not reach some of these.
