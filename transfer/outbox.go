@@ -143,6 +143,11 @@ func (o *outbox) next() time.Time {
 	return at
 }
 
+// waits reports whether a message is not acknowledged yet.
+func (o *outbox) waits(k outKey) bool {
+	return slices.ContainsFunc(o.entries, func(p *pending) bool { return p.outKey == k })
+}
+
 // has reports whether anything about a topic is not acknowledged.
 func (o *outbox) has(t topic) bool {
 	return slices.ContainsFunc(o.entries, func(p *pending) bool { return p.topic == t })

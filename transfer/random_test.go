@@ -57,7 +57,7 @@ func playRandom(t *testing.T, m mode, s uint64) (complete bool) {
 	p, d := shapes[rng.IntN(len(shapes))], shapes[rng.IntN(len(shapes))]
 	set := setting{
 		prefillTP: p[0], prefillPP: p[1], decodeTP: d[0], decodePP: d[1],
-		length: 1 + rng.Uint64N(40), prefix: map[string]uint64{}, verbs: rng.IntN(3) == 0, noMeta: rng.IntN(5) == 0,
+		length: 1 + rng.Uint64N(40), prefix: map[string]uint64{}, verbs: rng.IntN(3) == 0, noMeta: rng.IntN(5) == 0, scattered: rng.IntN(2) == 0,
 	}
 	set.limits.GrantRuns = 1 + rng.IntN(2)
 	set.limits.Window = 1 + rng.IntN(4)
@@ -229,12 +229,16 @@ func (r *randomRoom) link() {
 
 func (r *randomRoom) trouble() {
 	e, _ := pickOf(r.rng, r.w.engines)
-	switch n := r.rng.IntN(12); {
+	switch n := r.rng.IntN(8); {
 	case e.dead:
 	case n == 0 && r.m.aborts:
 		e.step(Abort{Cause: &messages.Cause{Kind: messages.CauseKind_CAUSE_ABORTED, Text: "the caller gave up", Origin: e.name}})
 	case n == 1 && r.m.deaths:
 		r.w.die(e)
+	case n == 3 && r.m.late && r.w.setting.verbs:
+		if g, ok := pickOf(r.rng, r.w.grants); ok && g.owner != nil {
+			g.stuck = !g.stuck
+		}
 	case n == 2 && r.m.late:
 		r.w.tick(time.Duration(r.rng.IntN(20)) * time.Second)
 	}
@@ -243,6 +247,9 @@ func (r *randomRoom) trouble() {
 // finish stops all faults and lets everything end.
 func (r *randomRoom) finish() {
 	w := r.w
+	for _, g := range w.grants {
+		g.stuck = false
+	}
 	for _, l := range w.sortedLinks() {
 		w.suspect(l, false)
 		if !l.up && !l.prefill.dead && !l.decode.dead {

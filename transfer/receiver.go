@@ -117,6 +117,9 @@ func (r *Receiver) Step(now time.Time, ev Event) []Effect {
 	r.advance()
 	r.expire()
 	r.advance()
+	if r.state == ReceiverDraining && r.fenceBy.passed(now) {
+		r.fenceOpen()
+	}
 	r.emit(r.box.resend(now)...)
 	check(r.valid)
 	return r.take()
@@ -180,10 +183,6 @@ func (r *Receiver) expire() {
 	case ReceiverVoted:
 		if r.voteBy.passed(r.now) {
 			r.expireVoted()
-		}
-	case ReceiverDraining:
-		if r.fenceBy.passed(r.now) {
-			r.fenceOpen()
 		}
 	}
 	if r.ended() {

@@ -65,6 +65,13 @@ func (r *Receiver) tellOutcome() {
 	}
 }
 
+// retell says the outcome to who asks for it, if it is not being told anyway.
+func (r *Receiver) retell(to messages.Engine) {
+	if !r.box.waits(outKey{to: to, topic: topicOutcome}) {
+		r.send(to, r.outcome)
+	}
+}
+
 // onLanded takes a receiver's vote.
 func (r *Receiver) onLanded(from messages.Engine) {
 	switch {
@@ -73,7 +80,7 @@ func (r *Receiver) onLanded(from messages.Engine) {
 	case !r.isReceiver(from):
 		r.misfit(from, differs("from", from, "a receiver of this room"))
 	case r.outcome != nil:
-		r.send(from, r.outcome)
+		r.retell(from)
 	default:
 		r.votes[from] = true
 		r.send(from, &messages.LandedAck{})
@@ -89,7 +96,7 @@ func (r *Receiver) onFailed(from messages.Engine, f *messages.Failed) {
 	case !r.isReceiver(from) && !r.isSender(from):
 		r.misfit(from, differs("from", from, "an engine of this room"))
 	case r.outcome != nil:
-		r.send(from, r.outcome)
+		r.retell(from)
 	default:
 		r.send(from, &messages.FailedAck{})
 		r.fail(cleanCause(f.GetCause(), from))
@@ -229,7 +236,5 @@ func (r *Receiver) writerLost(w *writer, cause *messages.Cause) {
 	if w.named && !w.isDone && r.open() {
 		r.fail(cause)
 	}
-	if r.state == ReceiverDraining && w.named && w.state != grantClosed {
-		r.fenceBy.set(r.now) // it will not say quiet
-	}
+	r.fenceLost(w)
 }

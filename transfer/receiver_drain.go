@@ -18,10 +18,16 @@ func (r *Receiver) drain() {
 		if w.state == grantLive {
 			r.revoke(w)
 		}
-		if w.lost {
-			r.fenceBy.set(r.now)
-		}
 		r.closeQuiet(w)
+		r.fenceLost(w)
+	}
+}
+
+// fenceLost fences a grant that a revoke left open and whose writer is gone: it
+// will not say quiet.
+func (r *Receiver) fenceLost(w *writer) {
+	if r.state == ReceiverDraining && w.lost && w.state == grantOpen {
+		r.emit(Fence{Peer: w.engine})
 	}
 }
 
@@ -66,6 +72,7 @@ func (r *Receiver) onRevoked(ev Revoked) {
 	}
 	w.state = grantOpen
 	r.closeQuiet(w)
+	r.fenceLost(w)
 }
 
 // onQuiet: a writer has nothing on the way but what the listed generations may

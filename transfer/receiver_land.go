@@ -194,7 +194,7 @@ func (r *Receiver) onDone(w *writer, d *messages.Done) {
 	case ReceiverGranting, ReceiverWriting:
 	default:
 		if r.decides() && r.outcome != nil {
-			r.send(w.engine, r.outcome)
+			r.retell(w.engine)
 		}
 		return // counted already, or too late
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"kvferry/messages"
 	"kvferry/transport/rdma"
 )
@@ -87,6 +89,8 @@ func (p *player) play(args []string) {
 	case "world":
 		p.world(args[1:])
 		return
+	case "forge":
+		p.forge(args[1])
 	case "deliver", "drop", "dup", "only":
 		p.network(args[0], args[1:])
 	case "land", "lose", "refuse", "unpost", "haunt", "arrive":
@@ -155,6 +159,8 @@ func (p *player) world(args []string) {
 			s.held = true
 		case key == "badmeta":
 			s.badMeta = true
+		case key == "scattered":
+			s.scattered = true
 		case key == "nometa":
 			s.noMeta = true
 		default:
@@ -198,6 +204,14 @@ func (p *player) engine(args []string) {
 				cause = &messages.Cause{Kind: messages.CauseKind_CAUSE_SUPERSEDED, Text: "attempt 2 began", Origin: e.name}
 			}
 			e.step(Abort{Cause: cause})
+		case "hold":
+			e.holds = true
+		case "free": // its node answers what it held
+			e.holds = false
+			for _, ev := range e.held {
+				p.w.later(e, ev)
+			}
+			e.held = nil
 		case "die":
 			p.w.die(e)
 		case "roster": // the engine's instance pairs with another roster
@@ -257,6 +271,27 @@ func (p *player) network(command string, words []string) {
 	case "dup": // a copy with a number of its own, as a resend is
 		for _, m := range p.packets(words) {
 			p.w.transmit(m.from, m.to, m.body)
+		}
+	}
+}
+
+// forge changes the digest of every grant on the way, or the bytes of every done:
+// what a peer with another plan would send.
+func (p *player) forge(what string) {
+	for _, m := range p.w.net {
+		switch b := m.body.(type) {
+		case *messages.Grant:
+			if what == "digest" {
+				c := proto.Clone(b).(*messages.Grant)
+				c.Digest[0] ^= 1
+				m.body = c
+			}
+		case *messages.Done:
+			if what == "bytes" {
+				c := proto.Clone(b).(*messages.Done)
+				c.Bytes++
+				m.body = c
+			}
 		}
 	}
 }
@@ -322,7 +357,13 @@ func pick2(pick func([]*flight) []*flight, list []*flight) []*flight {
 // link carries out fence, down, renew, suspect and trust WRITER RECEIVER, and
 // stick and unstick, by which a fence cannot or can close that pair's grants.
 func (p *player) link(command string, args []string) {
-	l := p.w.link(p.w.named(args[0]), p.w.named(args[1]))
+	a, b := p.w.named(args[0]), p.w.named(args[1])
+	if a.prefill == b.prefill { // siblings have no data connection, and can be suspect
+		p.w.later(a, Suspect{Engines: []messages.Engine{b.id}, Suspect: command == "suspect"})
+		p.w.later(b, Suspect{Engines: []messages.Engine{a.id}, Suspect: command == "suspect"})
+		return
+	}
+	l := p.w.link(a, b)
 	switch command {
 	case "fence":
 		p.w.fence(l, slices.Contains(args, "lost"), !slices.Contains(args, "only"))

@@ -86,6 +86,8 @@ func (s *Sender) Step(now time.Time, ev Event) []Effect {
 		s.onChunk(ev)
 	case Open:
 		s.onOpen(ev)
+	case Succeed:
+		s.onSucceed(ev)
 	case Paired:
 		s.onPaired(ev)
 	case Unpaired:

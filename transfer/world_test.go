@@ -49,6 +49,7 @@ type setting struct {
 	held                                     bool              // engines are paired by the test, not by themselves
 	badMeta                                  bool              // prefill writes the row of another attempt
 	noMeta                                   bool
+	scattered                                bool // the pages of decode lie in many runs
 	limits                                   Limits
 }
 
@@ -72,6 +73,8 @@ type engine struct {
 	closed   bool
 	dead     bool
 	prefix   uint64
+	holds    bool            // its node does not answer now
+	held     []Event         // what it would have answered
 	seen     map[*engine]int // highest number taken from each
 	sent     map[*engine]int
 }
@@ -86,6 +89,7 @@ type packet struct {
 type localEvent struct {
 	to *engine
 	ev Event
+	do func() // instead of an event
 }
 
 const (
@@ -161,9 +165,9 @@ func cell(component string, layer, head int, token uint64, at int) byte {
 	return byte(uint64(len(component))*31+uint64(layer)*61+uint64(head)*17+token*7+uint64(at)*3) & 0x7F
 }
 
-// rows visits every row of an engine's shards, for tokens that lie in its pages
-// 0, 1, 2, ... from token first on.
-func (e *engine) rows(first, from, to uint64, visit func(c string, layer, head int, token uint64, row []byte)) {
+// rows visits every row of an engine's shards for the tokens [from, to), which lie
+// in the pages of a table.
+func (e *engine) rows(table kv.PageTable, from, to uint64, visit func(c string, layer, head int, token uint64, row []byte)) {
 	for _, s := range e.kv.Shards {
 		bytes := uint64(2)
 		if s.Component == "latent" {
@@ -172,8 +176,8 @@ func (e *engine) rows(first, from, to uint64, visit func(c string, layer, head i
 		for _, l := range s.Layers {
 			for h := s.Heads.Low; h < s.Heads.High; h++ {
 				for token := from; token < to; token++ {
-					page, in := (token-first)/uint64(s.PageTokens), (token-first)%uint64(s.PageTokens)
-					at := l.Offset + page*s.PageStride + in*s.TokenStride + uint64(h-s.Heads.Low)*s.HeadStride
+					nth, in := (token-table.First)/uint64(s.PageTokens), (token-table.First)%uint64(s.PageTokens)
+					at := l.Offset + uint64(table.Pages[nth])*s.PageStride + in*s.TokenStride + uint64(h-s.Heads.Low)*s.HeadStride
 					visit(s.Component, l.Layer, h, token, e.memory[at:at+bytes])
 				}
 			}
@@ -182,7 +186,7 @@ func (e *engine) rows(first, from, to uint64, visit func(c string, layer, head i
 }
 
 func (e *engine) fillSource() {
-	e.rows(0, 0, worldPages*pageTokensPrefill, func(c string, layer, head int, token uint64, row []byte) {
+	e.rows(sourcePages(), 0, worldPages*pageTokensPrefill, func(c string, layer, head int, token uint64, row []byte) {
 		for i := range row {
 			row[i] = cell(c, layer, head, token, i)
 		}
@@ -202,8 +206,7 @@ func (e *engine) fillSource() {
 // prefill computed.
 func (e *engine) wrongBytes() int {
 	wrong := 0
-	first := e.prefix - e.prefix%pageTokensDecode
-	e.rows(first, e.prefix, e.w.setting.length, func(c string, layer, head int, token uint64, row []byte) {
+	e.rows(e.targetPages(), e.prefix, e.w.setting.length, func(c string, layer, head int, token uint64, row []byte) {
 		for i := range row {
 			if row[i] != cell(c, layer, head, token, i) {
 				wrong++
@@ -218,7 +221,13 @@ func sourcePages() kv.PageTable { return kv.PageTable{Pages: pageList(worldPages
 
 func (e *engine) targetPages() kv.PageTable {
 	first, n := kv.PagesFor(pageTokensDecode, e.prefix, e.w.setting.length)
-	return kv.PageTable{First: first, Pages: pageList(n)}
+	pages := pageList(n)
+	if e.w.setting.scattered { // two neighbours, the other way round: no run is long
+		for i := 0; i+1 < n; i += 2 {
+			pages[i], pages[i+1] = pages[i+1], pages[i]
+		}
+	}
+	return kv.PageTable{First: first, Pages: pages}
 }
 
 func pageList(n int) []uint32 {
@@ -342,7 +351,7 @@ func (e *engine) carryOne(effect Effect) {
 	case Revoke:
 		w.revoke(e, f.Grant)
 	case Fence:
-		w.fenceOf(e, f)
+		w.local = append(w.local, localEvent{do: func() { w.fenceOf(e, f) }})
 	case ReadMeta:
 		row := e.memory[e.kv.Meta.Offset:]
 		id := messages.RoomID{Room: binary.LittleEndian.Uint64(row), Attempt: binary.LittleEndian.Uint32(row[8:])}
@@ -367,13 +376,26 @@ func (e *engine) carryOne(effect Effect) {
 	}
 }
 
-func (w *world) later(to *engine, ev Event) { w.local = append(w.local, localEvent{to, ev}) }
+func (w *world) later(to *engine, ev Event) {
+	if to.holds {
+		switch ev.(type) {
+		case GrantInstalled, Revoked, Quiesced, MetaRead:
+			to.held = append(to.held, ev)
+			return
+		}
+	}
+	w.local = append(w.local, localEvent{to: to, ev: ev})
+}
 
 // settle gives the machines what their own nodes answered.
 func (w *world) settle() {
 	for len(w.local) > 0 {
 		l := w.local[0]
 		w.local = w.local[1:]
+		if l.do != nil {
+			l.do()
+			continue
+		}
 		l.to.step(l.ev)
 	}
 }
