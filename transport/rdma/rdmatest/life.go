@@ -52,11 +52,7 @@ func providerCloses(t *testing.T, w *world) {
 	}
 	w.a.awaitWrites(ws)
 	w.b.fence(number)
-	for i, b := range to.Memory.Bytes() {
-		if b == poison {
-			t.Fatalf("byte %d was read after Close", i)
-		}
-	}
+	w.noPoison(to)
 }
 
 func generationsAreToldApart(t *testing.T, w *world) {

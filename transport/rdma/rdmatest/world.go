@@ -1,6 +1,7 @@
 package rdmatest
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -190,10 +191,10 @@ type region struct {
 	rdma.Descriptor
 }
 
-// register maps and registers n bytes.
-func (w *world) register(n *node, bytes uint64) region {
+// register maps and registers size bytes.
+func (w *world) register(n *node, size uint64) region {
 	w.t.Helper()
-	m, err := rdma.NewMemory("rdmatest", bytes)
+	m, err := rdma.NewMemory("rdmatest", size)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -202,22 +203,34 @@ func (w *world) register(n *node, bytes uint64) region {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if d.Bytes != bytes {
-		w.t.Fatalf("descriptor says %d bytes, want %d", d.Bytes, bytes)
+	if d.Bytes != size {
+		w.t.Fatalf("descriptor says %d bytes, want %d", d.Bytes, size)
 	}
 	return region{m, d}
 }
 
 func (r region) fill(b byte) {
 	all := r.Memory.Bytes()
-	for i := range all {
-		all[i] = b
+	all[0] = b
+	for n := 1; n < len(all); n *= 2 { // by copies: the race detector looks at every store
+		copy(all[n:], all[:n])
 	}
 }
 
 // isAll reports the first byte that is not b, -1 when there is none.
-func isAll(bytes []byte, b byte) int {
-	return slices.IndexFunc(bytes, func(x byte) bool { return x != b })
+func isAll(all []byte, b byte) int {
+	if bytes.Count(all, []byte{b}) == len(all) {
+		return -1
+	}
+	return slices.IndexFunc(all, func(x byte) bool { return x != b })
+}
+
+// noPoison fails if something was read after its source was given back.
+func (w *world) noPoison(r region) {
+	w.t.Helper()
+	if i := bytes.IndexByte(r.Memory.Bytes(), poison); i >= 0 {
+		w.t.Fatalf("byte %d was read after the source was given back", i)
+	}
 }
 
 // grantID is the next id of the world.
