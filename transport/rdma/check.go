@@ -99,25 +99,42 @@ func (r *Range) Check(field string, length uint64) error {
 
 func (r *Range) check(field string, length uint64) *RangeError {
 	c := checker{field, r.Region}
+	if err := c.rows(r, length); err != nil {
+		return err
+	}
+	units := uint64(0)
+	for i, run := range r.Runs {
+		if run.Count > 1 && run.Step == 0 {
+			return c.fail(fmt.Sprintf(".runs[%d].step", i), "a step is at least 1", 0, math.MaxUint32)
+		}
+		units += uint64(run.Count)
+	}
+	return c.nests(r, units)
+}
+
+// CheckRows is Check for the target of a copy given as a range: its rows need not
+// nest. A grant's ranges have to.
+func (r *Range) CheckRows(field string, length uint64) error {
+	c := checker{field, r.Region}
+	if err := c.rows(r, length); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (c *checker) rows(r *Range, length uint64) *RangeError {
 	if err := c.pattern(r.Bytes, r.Count, len(r.Runs)); err != nil {
 		return err
 	}
-	units, top := uint64(0), uint64(0)
+	top := uint64(0)
 	for i, run := range r.Runs {
 		last, err := c.lastOf(i, run.First, run.Count, run.Step)
 		if err != nil {
 			return err
 		}
-		if run.Count > 1 && run.Step == 0 {
-			return c.fail(fmt.Sprintf(".runs[%d].step", i), "a step is at least 1", 0, math.MaxUint32)
-		}
-		units += uint64(run.Count)
 		top = max(top, last)
 	}
-	if err := c.within(r.Offset, r.UnitStride, top, r.Count, r.Stride, r.Bytes, length); err != nil {
-		return err
-	}
-	return c.nests(r, units)
+	return c.within(r.Offset, r.UnitStride, top, r.Count, r.Stride, r.Bytes, length)
 }
 
 // nests checks the strides from the inside out. The extremes were found free of

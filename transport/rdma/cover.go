@@ -145,8 +145,7 @@ func (p *Permit) Covers(field string, c *Copy) error {
 	return nil
 }
 
-// CoversRange is Covers for rows given as a range. It has passed Check, the
-// nesting of its rows excepted.
+// CoversRange is Covers for rows given as a range that has passed CheckRows.
 func (p *Permit) CoversRange(field string, t *Range) error {
 	r := rows{t.Bytes, [2]uint64{uint64(t.Count[0]), uint64(t.Count[1])}, t.Stride}
 	var hint *part
