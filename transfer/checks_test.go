@@ -21,6 +21,9 @@ func (w *world) checkRelease(e *engine) {
 	if e.released > 1 {
 		w.fail("%s released its pages twice", e.name)
 	}
+	if w.lied {
+		return
+	}
 	for _, list := range [][]*flight{w.flights, w.ghosts} {
 		for _, f := range list {
 			if f.link.decode == e && w.mayLand(f) {
@@ -35,7 +38,7 @@ func (w *world) checkFinish(e *engine, f Finish) {
 	if len(e.finishes) > 1 {
 		w.fail("%s finished twice", e.name)
 	}
-	if f.Excused {
+	if f.Excused || w.lied {
 		return
 	}
 	if f.Outcome.GetComplete() && !e.prefill {
@@ -45,7 +48,7 @@ func (w *world) checkFinish(e *engine, f Finish) {
 	}
 	if f.Outcome.GetComplete() {
 		for _, d := range w.engines {
-			if d.prefill || d.dead {
+			if d.prefill || d.dead || d.id.Rank.DP != w.setting.dp-1 {
 				continue
 			}
 			if n := d.wrongBytes(); n > 0 {

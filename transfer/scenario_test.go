@@ -159,6 +159,8 @@ func (p *player) world(args []string) {
 			s.held = true
 		case key == "badmeta":
 			s.badMeta = true
+		case key == "dp":
+			s.dp = int(p.number(value))
 		case key == "scattered":
 			s.scattered = true
 		case key == "nometa":

@@ -87,10 +87,14 @@ func (s *Sender) post() {
 	}
 }
 
-// landing takes a write out of flight.
+// landing takes a write out of flight. nil: it was taken out when the transport
+// had quiesced the room.
 func (s *Sender) landing(id rdma.WriteID) *write {
 	w := s.flying[id]
 	if w == nil {
+		if s.unpinned && id <= s.lastWrite {
+			return nil
+		}
 		panic(fmt.Sprintf("transfer: sender %s: completion of write %d, which is not in flight", s.id, id))
 	}
 	delete(s.flying, id)
@@ -99,6 +103,9 @@ func (s *Sender) landing(id rdma.WriteID) *write {
 
 func (s *Sender) onNotTaken(ev NotTaken) {
 	w := s.landing(ev.Write)
+	if w == nil {
+		return
+	}
 	var outside *rdma.RangeError
 	if errors.As(ev.Err, &outside) {
 		s.again(w)
@@ -130,6 +137,9 @@ func (s *Sender) queue(w *write) {
 
 func (s *Sender) onWritten(ev Written) {
 	w := s.landing(ev.Write)
+	if w == nil {
+		return
+	}
 	t := w.target
 	w.generation = ev.Generation
 	switch ev.Outcome {

@@ -38,6 +38,7 @@ type world struct {
 	messages int
 	moved    map[string]bool // transitions that were seen
 	quarant  int
+	lied     bool // a peer may have lied: what its words lead to is not checked
 }
 
 // setting is how a world is made.
@@ -50,6 +51,7 @@ type setting struct {
 	badMeta                                  bool              // prefill writes the row of another attempt
 	noMeta                                   bool
 	scattered                                bool // the pages of decode lie in many runs
+	dp                                       int  // ranks of both sides; the room is between the last ones
 	limits                                   Limits
 }
 
@@ -100,6 +102,7 @@ const (
 
 func newWorld(t testing.TB, s setting) *world {
 	t.Helper()
+	s.dp = max(1, s.dp)
 	limits, err := s.limits.Resolve()
 	if err != nil {
 		t.Fatal(err)
@@ -112,8 +115,8 @@ func newWorld(t testing.TB, s setting) *world {
 		{Name: "k", Kind: kv.Paged, Layers: []int{0, 1, 2}, Heads: 2, HeadBytes: 2, DType: kv.UINT8},
 		{Name: "latent", Kind: kv.Paged, Layers: []int{0, 1, 2}, Heads: 1, HeadBytes: 3, DType: kv.UINT8},
 	}}
-	prefill := kv.Deployment{Model: model, TP: s.prefillTP, PP: s.prefillPP, DP: 1, PageTokens: pageTokensPrefill, Layout: kv.NHD, MetaRows: 4, MetaRowBytes: 16}
-	decode := kv.Deployment{Model: model, TP: s.decodeTP, PP: s.decodePP, DP: 1, PageTokens: pageTokensDecode, Layout: kv.HND, MetaRows: 4, MetaRowBytes: 16}
+	prefill := kv.Deployment{Model: model, TP: s.prefillTP, PP: s.prefillPP, DP: s.dp, PageTokens: pageTokensPrefill, Layout: kv.NHD, MetaRows: 4, MetaRowBytes: 16}
+	decode := kv.Deployment{Model: model, TP: s.decodeTP, PP: s.decodePP, DP: s.dp, PageTokens: pageTokensDecode, Layout: kv.HND, MetaRows: 4, MetaRowBytes: 16}
 	if s.noMeta {
 		prefill.MetaRows, decode.MetaRows, prefill.MetaRowBytes, decode.MetaRowBytes = 0, 0, 0, 0
 	}
@@ -265,7 +268,7 @@ func (e *engine) receive(wait time.Duration) {
 		e.prefix = p
 	}
 	m, effects, err := NewReceiver(e.w.now, ReceiverConfig{
-		Self: e.id, Room: e.w.room, Limits: e.w.limits, Prefill: "p", Prefix: e.prefix, Length: e.w.setting.length,
+		Self: e.id, Room: e.w.room, Limits: e.w.limits, Prefill: "p", PrefillDP: e.w.setting.dp - 1, Prefix: e.prefix, Length: e.w.setting.length,
 		Pages: e.targetPages(), Wait: wait, NewGrantID: e.w.newGrantID,
 	})
 	if err != nil {
