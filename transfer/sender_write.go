@@ -125,6 +125,9 @@ func (s *Sender) again(w *write) {
 		return
 	}
 	s.queue(w)
+	if t.retryAt.isSet() {
+		return // of the same trouble as the write before
+	}
 	pause := s.limits.ResendFirst << min(t.pause, 16)
 	t.retryAt.set(s.now.Add(min(pause, s.limits.ResendMost)))
 	t.pause++
@@ -185,6 +188,7 @@ func (s *Sender) onNewGeneration(ev NewGeneration) {
 			continue
 		}
 		t.retryAt.clear()
+		t.pause = 0
 		for _, w := range t.writes {
 			if w.state == writeUnknown {
 				s.repost(w)
