@@ -27,6 +27,8 @@ type Directory struct {
 	parts    [][]*messages.EngineDescription
 	sequence uint64 // of our last word on any pair
 
+	contested []*seat // taken, and others would have them; of this step
+
 	stale  map[string]bool            // instances whose roster is to be built anew
 	causes map[string]*messages.Cause // why the roster of an instance changed last
 }

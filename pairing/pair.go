@@ -42,6 +42,12 @@ func (d *Directory) review() {
 			decodes = append(decodes, r)
 		}
 	}
+	d.contested = d.contested[:0]
+	d.inOrder(func(s *seat) {
+		if s.holder != nil && len(s.newcomers) > 0 {
+			d.contested = append(d.contested, s)
+		}
+	})
 	alive := map[pairName]bool{}
 	for _, p := range prefills {
 		for _, q := range decodes {
@@ -201,9 +207,9 @@ func (d *Directory) speakFor(p *pair, prefill, decode *roster, nodes []messages.
 // roster: they are told who is there.
 func (d *Directory) turned(name pairName) map[messages.Node]*messages.Reason {
 	var all map[messages.Node]*messages.Reason
-	d.inOrder(func(s *seat) {
-		if s.holder == nil || s.place.instance != name.prefill && s.place.instance != name.decode {
-			return
+	for _, s := range d.contested {
+		if s.place.instance != name.prefill && s.place.instance != name.decode {
+			continue
 		}
 		for _, c := range s.newcomers {
 			if c.local || all[c.node] != nil {
@@ -215,7 +221,7 @@ func (d *Directory) turned(name pairName) map[messages.Node]*messages.Reason {
 			all[c.node] = &messages.Reason{Field: "engine", Text: fmt.Sprintf(
 				"engine %s: its place is held by %s on node %s", c.Engine, s.holder.Engine, s.holder.node)}
 		}
-	})
+	}
 	return all
 }
 

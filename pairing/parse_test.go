@@ -106,7 +106,9 @@ func TestParseRefuses(t *testing.T) {
 		{"role", func(w *messages.EngineDescription) { w.Role = 0 }},
 		{"dp_size", func(w *messages.EngineDescription) { w.DpSize = 0 }},
 		{"tp_size", func(w *messages.EngineDescription) { w.TpSize = 1 << 31 }},
-		{"sizes", func(w *messages.EngineDescription) { w.TpSize, w.PpSize, w.DpSize, w.CpSize = 1<<14, 1<<14, 1<<14, 1<<14 }},
+		{"sizes", func(w *messages.EngineDescription) {
+			w.TpSize, w.PpSize, w.DpSize, w.CpSize = 1<<14, 1<<14, 1<<14, 1<<14
+		}},
 		{"model.components", func(w *messages.EngineDescription) { w.Model = nil }},
 		{"model.components[0].name", func(w *messages.EngineDescription) { w.Model.Components[0].Name = "" }},
 		{"model.components[0].kind", func(w *messages.EngineDescription) { w.Model.Components[0].Kind = 257 }},

@@ -69,12 +69,25 @@ func play(t *testing.T, text string) (got, bad string) {
 
 // command runs one line of a scenario.
 func (w *world) command(f []string) error {
-	arg := func(n int) string {
-		if n < len(f) {
-			return f[n]
+	for _, kind := range []func([]string) (bool, error){w.worldCommand, w.linkCommand, w.directoryCommand} {
+		if known, err := kind(f); known {
+			return err
 		}
-		return ""
 	}
+	return fmt.Errorf("no command %q", f[0])
+}
+
+// at is a word of a line, "" where it ends.
+func at(f []string, n int) string {
+	if n < len(f) {
+		return f[n]
+	}
+	return ""
+}
+
+// worldCommand is what happens to the world.
+func (w *world) worldCommand(f []string) (bool, error) {
+	arg := func(n int) string { return at(f, n) }
 	name := func(n int) *node { return w.nodes[arg(n)] }
 	switch f[0] {
 	case "trace": // kinds
@@ -99,20 +112,43 @@ func (w *world) command(f []string) error {
 	case "run":
 		d, err := time.ParseDuration(arg(1))
 		if err != nil {
-			return err
+			return true, err
 		}
 		w.run(d)
 	case "crash":
 		w.crash(name(1))
-	case "gossip-down": // at, node, incarnation
-		peer := messages.Node{Name: arg(2), Incarnation: number(arg(3))}
-		name(1).step(peer, GossipDown{Cause: &messages.Cause{Kind: messages.CauseKind_CAUSE_PEER_LOST, Text: "gossip: node " + peer.String() + " is dead"}})
 	case "cut", "heal": // from to
 		w.cut[[2]string{arg(1), arg(2)}] = f[0] == "cut"
 	case "hold": // from to: keep what is sent
 		w.hold[[2]string{arg(1), arg(2)}] = true
 	case "release": // from to [order of the held ones, 0-based; default all]
-		return w.release(arg(1), arg(2), f[min(3, len(f)):])
+		return true, w.release(arg(1), arg(2), f[min(3, len(f)):])
+	case "mend":
+		w.mended = true
+	case "mute":
+		w.mute = arg(1) == "on"
+	case "cluster": // node label
+		w.cluster[arg(1)] = arg(2)
+	case "version": // node min max
+		w.version[arg(1)] = [2]uint32{uint32(number(arg(2))), uint32(number(arg(3)))}
+	case "offer": // node providers
+		w.offers[arg(1)] = f[2:]
+	case "show": // what people see
+		w.show(f[1:])
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// linkCommand is what happens to one Link.
+func (w *world) linkCommand(f []string) (bool, error) {
+	arg := func(n int) string { return at(f, n) }
+	name := func(n int) *node { return w.nodes[arg(n)] }
+	switch f[0] {
+	case "gossip-down": // at, node, incarnation
+		peer := messages.Node{Name: arg(2), Incarnation: number(arg(3))}
+		name(1).step(peer, GossipDown{Cause: &messages.Cause{Kind: messages.CauseKind_CAUSE_PEER_LOST, Text: "gossip: node " + peer.String() + " is dead"}})
 	case "say": // from to
 		name(1).submit(name(2).id)
 	case "fence": // at, peer, generation number: 0 for whichever
@@ -126,11 +162,7 @@ func (w *world) command(f []string) error {
 	case "slow-fence": // at duration
 		d, err := time.ParseDuration(arg(2))
 		name(1).slowFence = d
-		return err
-	case "mend":
-		w.mended = true
-	case "mute":
-		w.mute = arg(1) == "on"
+		return true, err
 	case "hold-fence":
 		name(1).heldFences = true
 	case "release-fence":
@@ -152,12 +184,6 @@ func (w *world) command(f []string) error {
 		for _, peer := range sorted(n.links, compareNodes) {
 			n.step(peer, Leave{Reason: strings.Join(f[2:], " ")})
 		}
-	case "cluster": // node label
-		w.cluster[arg(1)] = arg(2)
-	case "version": // node min max
-		w.version[arg(1)] = [2]uint32{uint32(number(arg(2))), uint32(number(arg(3)))}
-	case "offer": // node providers
-		w.offers[arg(1)] = f[2:]
 	case "forget": // at, peer, [all]: the actor of the Link died; all: it forgot its numbers too
 		n, peer := name(1), name(2).id
 		first := n.numbers[peer]
@@ -167,6 +193,17 @@ func (w *world) command(f []string) error {
 		delete(n.up, peer)
 		n.tell(LinkDown{Node: peer})
 		n.open(peer, n.peerAddress[peer], first)
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+// directoryCommand is what happens to one Directory.
+func (w *world) directoryCommand(f []string) (bool, error) {
+	arg := func(n int) string { return at(f, n) }
+	name := func(n int) *node { return w.nodes[arg(n)] }
+	switch f[0] {
 	case "forget-directory": // node: the registry died; engines attach again by attach
 		n := name(1)
 		n.dir = NewDirectory(DirectoryConfig{Self: n.id, FirstVersion: number(arg(2))})
@@ -177,14 +214,14 @@ func (w *world) command(f []string) error {
 	case "attach":
 		c, err := parseEngine(f[2:])
 		if err != nil {
-			return err
+			return true, err
 		}
 		name(1).tell(Attach{Description: c})
 	case "detach": // node instance tp incarnation
 		name(1).tell(Detach{Engine: messages.Engine{Instance: arg(2), Rank: kv.Rank{TP: int(number(arg(3)))}, Incarnation: number(arg(4))},
 			Cause: &messages.Cause{Kind: messages.CauseKind_CAUSE_DETACHED, Text: "detached"}})
 	case "catalog": // at, from, version, part, parts, engines in parentheses: a part as if it came
-		return w.catalog(name(1), name(2), f[3:])
+		return true, w.catalog(name(1), name(2), f[3:])
 	case "word": // at, from, prefill, decode, sequence, ready or reason: a word as if it came
 		r := &messages.Readiness{Prefill: arg(3), Decode: arg(4), Sequence: number(arg(5)), Ready: arg(6) == "ready"}
 		if p := name(1).dir.pairs[pairName{arg(3), arg(4)}]; p != nil {
@@ -194,12 +231,10 @@ func (w *world) command(f []string) error {
 			r.Reasons = []*messages.Reason{{Field: "test", Text: arg(6)}}
 		}
 		name(1).tell(ReadinessReceived{From: name(2).id, Readiness: r})
-	case "show": // what people see
-		w.show(f[1:])
 	default:
-		return fmt.Errorf("no command %q", f[0])
+		return false, nil
 	}
-	return nil
+	return true, nil
 }
 
 func number(s string) uint64 {

@@ -348,7 +348,7 @@ func (n *node) order(e DirectoryEffect) {
 		p := place{e.Engine.Instance, e.Engine.Rank}
 		if n.attached[p] == e.Engine { // ours: it ends, and is detached
 			delete(n.attached, p)
-			n.w.after(5*time.Millisecond, func() { n.tell(Detach{Engine: e.Engine, Cause: e.Cause}) })
+			n.w.after(5*time.Millisecond, func() { n.tell(Detach(e)) })
 		}
 	}
 }
