@@ -150,11 +150,16 @@ func (l *Link) onBye(b *messages.Bye) {
 
 // onLeave says goodbye, if there is somebody to say it to.
 func (l *Link) onLeave(reason string) {
-	if l.phase == ended || !l.leaveAt.IsZero() {
+	if !l.leaveAt.IsZero() {
 		return
 	}
 	l.leaving = reason
 	l.leaveAt = l.now.Add(l.c.Limits.LeaveTimeout)
+	if l.phase == ended {
+		l.emit(Left{Acknowledged: false}) // nobody is there to say it to
+		l.closeAt = l.now
+		return
+	}
 	l.pending = nil
 	if l.phase == proposing || l.phase == answering {
 		l.drop(l.cause(messages.CauseKind_CAUSE_PEER_LOST, "this node leaves"))

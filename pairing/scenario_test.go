@@ -50,6 +50,12 @@ func TestScenarios(t *testing.T) {
 // play runs a scenario and returns it with what happens now.
 func play(t *testing.T, text string) (got, bad string) {
 	w := newWorld()
+	got = playIn(t, w, text)
+	return got, w.bad
+}
+
+// playIn runs a scenario in a world.
+func playIn(t *testing.T, w *world, text string) string {
 	var out strings.Builder
 	for _, line := range strings.Split(strings.TrimRight(text, "\n"), "\n") {
 		switch {
@@ -64,7 +70,7 @@ func play(t *testing.T, text string) (got, bad string) {
 			out.WriteString(line + "\n")
 		}
 	}
-	return out.String(), w.bad
+	return out.String()
 }
 
 // command runs one line of a scenario.

@@ -36,6 +36,7 @@ type world struct {
 	bad     string
 	mended  bool              // the provider "broken" works
 	mute    bool              // nobody hears of a session that the peer ended
+	seen    map[string]bool   // changes of state, when somebody asks
 	cluster map[string]string // by name, where it is not "test"
 	version map[string][2]uint32
 	offers  map[string][]string // providers by name, where it is not mem
@@ -244,7 +245,10 @@ func (n *node) step(peer messages.Node, ev LinkEvent) {
 	if l == nil || n.dead {
 		return
 	}
-	for _, e := range l.Step(n.w.now, ev) {
+	before := stateOf(l)
+	effects := l.Step(n.w.now, ev)
+	n.w.observed(before, nameOf(ev), stateOf(l))
+	for _, e := range effects {
 		n.carryOut(peer, e)
 	}
 	if n.links[peer] == l {
@@ -256,7 +260,15 @@ func (n *node) tell(ev DirectoryEvent) {
 	if n.dead {
 		return
 	}
-	for _, e := range n.dir.Step(n.w.now, ev) {
+	before := map[string]string{}
+	if n.w.seen != nil {
+		before = statesOf(n.dir)
+	}
+	effects := n.dir.Step(n.w.now, ev)
+	if n.w.seen != nil {
+		n.w.compareStates(before, statesOf(n.dir), ev)
+	}
+	for _, e := range effects {
 		n.order(e)
 	}
 	n.arm(n.dir, func() { n.tell(Tick{}) })
@@ -410,6 +422,9 @@ func (w *world) arrive(f flight) {
 func (n *node) connect(peer messages.Node, c Connect) {
 	if s := n.sessions[peer]; s != nil {
 		n.w.violate("%s: connects generation %s with %s before %s is fenced", n.id, c.Generation, peer, s.gen)
+	}
+	if c.Provider == "stalls" {
+		c.Dial = false // and nobody ever dials
 	}
 	n.opened[peer] = append(n.opened[peer], c.Generation)
 	n.sessions[peer] = &session{gen: c.Generation, provider: c.Provider, dial: c.Dial}
