@@ -43,8 +43,9 @@ type Limits struct {
 
 	// Decide is how long the decider, having landed itself, waits for the others'
 	// votes beyond its absolute limit; Vote is the same for those who have voted
-	// and wait for the decider. Vote is longer, so that the decider's limit
-	// passes first and there is an outcome.
+	// and wait for the decider. Vote is longer by a Wait, because the decider's
+	// first byte may come so much later, so that the decider's limit passes first
+	// and there is an outcome.
 	Decide, Vote time.Duration
 
 	// Drain is how long the grants of a failed room may stay open before the
@@ -140,7 +141,7 @@ func (l *Limits) durations() []durationLimit {
 		{"Grace", &l.Grace, time.Minute},
 		{"Word", &l.Word, 5 * time.Second},
 		{"Decide", &l.Decide, 10 * time.Second},
-		{"Vote", &l.Vote, 20 * time.Second},
+		{"Vote", &l.Vote, 45 * time.Second},
 		{"Drain", &l.Drain, 2 * time.Second},
 		{"Refence", &l.Refence, 5 * time.Second},
 		{"Local", &l.Local, 5 * time.Second},
@@ -180,7 +181,7 @@ func (l *Limits) relations() error {
 		{2*l.ResendMost <= l.Word, fmt.Sprintf("Word is %v, want at least two ResendMost (%v): a lost word comes again", l.Word, l.ResendMost)},
 		{2*l.Progress <= l.Stall, fmt.Sprintf("Stall is %v, want at least two Progress (%v): the sender knows more and fails first", l.Stall, l.Progress)},
 		{l.Stall < l.Grace, fmt.Sprintf("Grace is %v, want more than Stall (%v): else no stall is ever seen", l.Grace, l.Stall)},
-		{l.Decide+2*l.ResendMost <= l.Vote, fmt.Sprintf("Vote is %v, want at least Decide (%v) and two ResendMost (%v): the decider's limit passes first", l.Vote, l.Decide, l.ResendMost)},
+		{l.Wait+l.Decide+2*l.ResendMost <= l.Vote, fmt.Sprintf("Vote is %v, want at least Wait (%v), Decide (%v) and two ResendMost (%v): the decider's limit passes first", l.Vote, l.Wait, l.Decide, l.ResendMost)},
 		{l.Word <= l.Linger, fmt.Sprintf("Linger is %v, want at least Word (%v)", l.Linger, l.Word)},
 		{l.Vote <= l.EarlyKeep, fmt.Sprintf("EarlyKeep is %v, want at least Vote (%v)", l.EarlyKeep, l.Vote)},
 		{l.EarlyShare <= l.EarlyVotes, fmt.Sprintf("EarlyShare is %d, want at most EarlyVotes (%d)", l.EarlyShare, l.EarlyVotes)},

@@ -51,6 +51,11 @@ func TestRandomRooms(t *testing.T) {
 	}
 }
 
+// endWithin is the longest chain of deadlines, with default limits, once nothing
+// is lost any more: a wait, the limit of writing, the limit of a vote. Short
+// rooms are within the first second of FloorTokens.
+const endWithin = (30 + 60 + 45 + 1) * time.Second
+
 func playRandom(t *testing.T, m mode, s uint64) (complete bool) {
 	rng := rand.New(rand.NewPCG(s, 7))
 	shapes := [][2]int{{1, 1}, {2, 1}, {1, 2}, {1, 3}, {2, 2}, {4, 1}}
@@ -73,8 +78,12 @@ func playRandom(t *testing.T, m mode, s uint64) (complete bool) {
 		r.act()
 		w.settle()
 	}
+	stopped := w.now
 	r.finish()
 	w.checkEnd()
+	if took := w.now.Sub(stopped); took > endWithin {
+		w.fail("faults stopped, and the room ended %v later, want within %v", took, endWithin)
+	}
 	if *seed != 0 {
 		for _, line := range w.trace {
 			t.Log(line)

@@ -293,6 +293,11 @@ func (e *engine) pair() {
 	if e.machine != nil && !e.paired {
 		e.paired = true
 		e.step(Paired{Pairing: e.w.pairing})
+		for _, other := range e.w.engines {
+			if other.dead {
+				e.step(PeerLost{Engine: other.id})
+			}
+		}
 	}
 }
 
