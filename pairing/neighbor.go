@@ -2,6 +2,7 @@ package pairing
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"time"
 
@@ -80,6 +81,9 @@ func (d *Directory) neighbor(node messages.Node) *neighbor {
 }
 
 func (d *Directory) onLinkUp(ev LinkUp) {
+	if ev.Generation == (rdma.Generation{}) {
+		panic(fmt.Sprintf("pairing: link up with %s without its generation: what is replaced could not be fenced", ev.Node))
+	}
 	n := d.neighbor(ev.Node)
 	n.up, n.suspect, n.superseded = true, false, false
 	n.address, n.carried = ev.Address, ev.Generation

@@ -129,6 +129,8 @@ func (w *world) worldCommand(f []string) (bool, error) {
 		w.hold[[2]string{arg(1), arg(2)}] = true
 	case "release": // from to [order of the held ones, 0-based; default all]
 		return true, w.release(arg(1), arg(2), f[min(3, len(f)):])
+	case "no-probes": // the actors that should answer die
+		w.noProbes = arg(1) == "on"
 	case "mend":
 		w.mended = true
 	case "mute":

@@ -15,8 +15,8 @@ type seat struct {
 	holder    *claim   // nil: free
 	newcomers []*claim // in the order in which they came
 
-	// asked: the holder's node is being probed for them. retryAt is when those
-	// that were turned away are considered again; zero: there are none.
+	// asked: the holder's node is being probed for them. retryAt is when it is
+	// probed again: because no answer came, or for those that were turned away.
 	asked   bool
 	retryAt time.Time
 
@@ -117,6 +117,8 @@ func (d *Directory) contest(s *seat) {
 	}
 	if !s.asked && s.retryAt.IsZero() {
 		s.asked = true
+		// Asked again if whoever should answer died meanwhile.
+		s.retryAt = d.now.Add(2 * d.c.Limits.ProbeTimeout)
 		d.emit(ProbeNode{Node: s.holder.node})
 	}
 }
@@ -154,7 +156,7 @@ func (d *Directory) occupied(s *seat, c *claim) *Occupied {
 func (d *Directory) reprobe() {
 	d.inOrder(func(s *seat) {
 		if !s.retryAt.IsZero() && !d.now.Before(s.retryAt) {
-			s.retryAt = time.Time{}
+			s.asked, s.retryAt = false, time.Time{}
 			d.settle(s)
 		}
 	})
@@ -166,7 +168,7 @@ func (d *Directory) onNodeProbed(ev NodeProbed) {
 		if !s.asked || s.holder == nil || s.holder.node != ev.Node {
 			return
 		}
-		s.asked = false
+		s.asked, s.retryAt = false, time.Time{}
 		switch {
 		case len(s.newcomers) == 0:
 		case ev.Alive:
@@ -223,7 +225,7 @@ func (d *Directory) enrol(s *seat) {
 // of it is paired.
 func (d *Directory) unseat(s *seat, cause *messages.Cause) {
 	old := s.holder
-	s.holder, s.asked = nil, false
+	s.holder, s.asked, s.retryAt = nil, false, time.Time{}
 	if old.local {
 		d.local = slices.DeleteFunc(d.local, func(c *claim) bool { return c == old })
 		d.changed()
@@ -256,13 +258,13 @@ func (d *Directory) forget(c *claim) {
 
 // onLinkFenced clears what is fenced now.
 func (d *Directory) onLinkFenced(ev LinkFenced) {
-	if n := d.neighbors[ev.Node]; n != nil && n.carried.Number <= ev.Generation.Number {
+	if n := d.neighbors[ev.Node]; n != nil && n.carried == ev.Generation {
 		n.carried = rdma.Generation{}
 	}
 	d.inOrder(func(s *seat) {
 		before := len(s.unfenced)
 		s.unfenced = slices.DeleteFunc(s.unfenced, func(u carrier) bool {
-			return u.node == ev.Node && u.generation.Number <= ev.Generation.Number
+			return u.node == ev.Node && u.generation == ev.Generation
 		})
 		if len(s.unfenced) != before {
 			d.stale[s.place.instance] = true

@@ -31,15 +31,16 @@ type world struct {
 	twice  int
 	jitter int // milliseconds
 
-	trace   map[string]bool // "link", "wire", "directory"
-	log     strings.Builder
-	bad     string
-	mended  bool              // the provider "broken" works
-	mute    bool              // nobody hears of a session that the peer ended
-	seen    map[string]bool   // changes of state, when somebody asks
-	cluster map[string]string // by name, where it is not "test"
-	version map[string][2]uint32
-	offers  map[string][]string // providers by name, where it is not mem
+	trace    map[string]bool // "link", "wire", "directory"
+	log      strings.Builder
+	bad      string
+	mended   bool              // the provider "broken" works
+	mute     bool              // nobody hears of a session that the peer ended
+	noProbes bool              // nobody answers ProbeNode
+	seen     map[string]bool   // changes of state, when somebody asks
+	cluster  map[string]string // by name, where it is not "test"
+	version  map[string][2]uint32
+	offers   map[string][]string // providers by name, where it is not mem
 }
 
 type event struct {
@@ -332,6 +333,9 @@ func (n *node) order(e DirectoryEffect) {
 	case SendTo:
 		n.w.after(0, func() { n.step(e.Node, Submit{Body: e.Body}) })
 	case ProbeNode:
+		if n.w.noProbes {
+			return
+		}
 		if n.links[e.Node] == nil {
 			n.w.after(0, func() { n.tell(NodeProbed{Node: e.Node}) })
 			return
