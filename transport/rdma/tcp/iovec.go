@@ -1,0 +1,64 @@
+package tcp
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"kvferry/transport/rdma"
+)
+
+// iovecs is a list of memory for readv or writev. Where one piece follows another
+// without a gap they are one entry.
+type iovecs []unix.Iovec
+
+// add appends n bytes of memory at an offset.
+func (v *iovecs) add(memory []byte, offset, n uint64) {
+	part := memory[offset : offset+n] // in bounds, or our code is wrong
+	if k := len(*v); k > 0 {
+		last := &(*v)[k-1]
+		if unsafe.Add(unsafe.Pointer(last.Base), last.Len) == unsafe.Pointer(&part[0]) {
+			last.Len += n
+			return
+		}
+	}
+	*v = append(*v, unix.Iovec{Base: &part[0], Len: n})
+}
+
+// addRows appends k units of the rows of one side of a pattern, unit by unit from
+// unit first.
+func (v *iovecs) addRows(memory []byte, p *rdma.Place, count [2]uint32, bytes, first, k, step uint64) {
+	for u := range k {
+		unit := p.Offset + (first+u*step)*p.UnitStride
+		for i := range uint64(count[0]) {
+			row := unit + i*p.Stride[0]
+			for range count[1] {
+				v.add(memory, row, bytes)
+				row += p.Stride[1]
+			}
+		}
+	}
+}
+
+// advance takes n bytes off the front.
+func (v *iovecs) advance(n uint64) {
+	s := *v
+	for n > 0 && n >= s[0].Len {
+		n -= s[0].Len
+		s = s[1:]
+	}
+	if n > 0 {
+		s[0].Base = (*byte)(unsafe.Add(unsafe.Pointer(s[0].Base), n))
+		s[0].Len -= n
+	}
+	*v = s
+}
+
+// call makes one readv or writev of at most iovecsMax entries.
+func (v iovecs) call(trap, fd uintptr) (int, unix.Errno) {
+	n, _, e := unix.Syscall(trap, fd, uintptr(unsafe.Pointer(&v[0])), uintptr(min(len(v), iovecsMax)))
+	if e != 0 {
+		return 0, e
+	}
+	return int(n), 0
+}
