@@ -126,15 +126,15 @@ func (o *outgoing) pad() {
 	head := o.left - trailerBytes - payload
 	o.made = o.made[:0]
 	if head > 0 {
-		o.made.add(o.head, uint64(len(o.head))-head, head)
+		o.made.buffer(o.head[uint64(len(o.head))-head:])
 	}
 	for payload > 0 {
 		n := min(payload, discardBytes)
-		o.made = append(o.made, unix.Iovec{Base: &zeros[0], Len: n})
+		o.made.buffer(zeros[:n])
 		payload -= n
 	}
 	encodeTrailer(o.trailer[:], statusAbandoned)
-	o.made = append(o.made, unix.Iovec{Base: &o.trailer[0], Len: trailerBytes})
+	o.made.buffer(o.trailer[:])
 	o.vec = o.made
 }
 
@@ -207,11 +207,11 @@ func (in *incoming) refuse(why string) {
 	in.made = in.made[:0]
 	if payload := int(in.left) - trailerBytes; payload > 0 {
 		for ; payload > 0; payload -= discardBytes {
-			in.made = append(in.made, unix.Iovec{Base: &in.discard[0], Len: uint64(min(payload, discardBytes))})
+			in.made.buffer(in.discard[:min(payload, discardBytes)])
 		}
-		in.made.add(in.trailer[:], 0, trailerBytes)
+		in.made.buffer(in.trailer[:])
 	} else {
-		in.made.add(in.trailer[:], uint64(-payload), in.left)
+		in.made.buffer(in.trailer[trailerBytes-in.left:])
 	}
 	in.vec = in.made
 	in.grant = nil
@@ -286,7 +286,7 @@ func (c *conn) takeAcks() {
 	c.acksMu.Unlock()
 	c.out.made = c.out.made[:0]
 	if len(c.out.acks) > 0 {
-		c.out.made.add(c.out.acks, 0, uint64(len(c.out.acks)))
+		c.out.made.buffer(c.out.acks)
 	}
 	c.out.vec, c.out.left = c.out.made, uint64(len(c.out.acks))
 }

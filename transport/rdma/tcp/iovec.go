@@ -12,12 +12,17 @@ import (
 // without a gap they are one entry.
 type iovecs []unix.Iovec
 
-// add appends n bytes of memory at an offset.
+// buffer appends memory of the Go heap, which never joins with what lies beside it.
+func (v *iovecs) buffer(b []byte) {
+	*v = append(*v, unix.Iovec{Base: &b[0], Len: uint64(len(b))})
+}
+
+// add appends n bytes of registered memory at an offset.
 func (v *iovecs) add(memory []byte, offset, n uint64) {
 	part := memory[offset : offset+n] // in bounds, or our code is wrong
 	if k := len(*v); k > 0 {
 		last := &(*v)[k-1]
-		if unsafe.Add(unsafe.Pointer(last.Base), last.Len) == unsafe.Pointer(&part[0]) {
+		if uintptr(unsafe.Pointer(last.Base))+uintptr(last.Len) == uintptr(unsafe.Pointer(&part[0])) {
 			last.Len += n
 			return
 		}

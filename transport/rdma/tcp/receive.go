@@ -98,7 +98,7 @@ func (in *incoming) place(g *grant) {
 			in.made.addRows(memory, &to, p.Count, p.Bytes, uint64(r.First), uint64(r.Count), uint64(r.Step))
 		}
 	}
-	in.made.add(in.trailer[:], 0, trailerBytes)
+	in.made.buffer(in.trailer[:])
 	in.vec = in.made
 }
 

@@ -108,7 +108,7 @@ func (c *conn) encodeFrame(w *write) {
 	h.encode(o.head)
 	encodeTrailer(o.trailer[:], statusWhole)
 	o.made[0] = unix.Iovec{Base: &o.head[0], Len: uint64(len(o.head))}
-	o.made = append(o.made, unix.Iovec{Base: &o.trailer[0], Len: trailerBytes})
+	o.made.buffer(o.trailer[:])
 	o.vec, o.framed = o.made, true
 	o.left = uint64(len(o.head)) + o.body.bytes + trailerBytes
 }
