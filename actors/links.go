@@ -2,6 +2,7 @@ package actors
 
 import (
 	"github.com/asynkron/protoactor-go/actor"
+	"go.uber.org/zap"
 
 	"kvferry/messages"
 	"kvferry/transfer"
@@ -18,6 +19,11 @@ func (e *Engine) OnLink(c actor.Context, m any) bool {
 	case *PairDown:
 		e.onPairDown(c, m)
 	case *EngineLost:
+		if m.Engine == e.Self { // another incarnation takes its place
+			e.Env.Log.Error("engine replaced; it ends", zap.Stringer("engine", e.Self), zap.String("cause", m.Cause.GetText()))
+			c.Stop(c.Self())
+			break
+		}
 		e.EachRoom(func(r *RoomBase) { e.lost(c, r, m) })
 	case *LinkUp:
 		e.eachAt(c, m.Node, func(engines []messages.Engine) transfer.Event {

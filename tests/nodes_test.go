@@ -308,7 +308,8 @@ func TestPartitionFailsRoomsAndHeals(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute) // longer than gossip remembers the dead
 		w.net.HealAll()
-		w.data.HealAll()
+		w.data.Heal("10.0.0.1", "10.0.0.3")
+		w.data.Heal("10.0.0.2", "10.0.0.3")
 		p.wait()
 		p.complete(p.carry(ask{room: 3, length: 64}, false))
 		p.atRest()

@@ -42,8 +42,12 @@ type member struct {
 }
 
 func newWorld(t *testing.T) *world {
+	data, err := mem.NewNetwork(mem.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	return &world{
-		t: t, net: fabric.New(1), data: mem.NewNetwork(), nodes: map[string]*member{},
+		t: t, net: fabric.New(1), data: data, nodes: map[string]*member{},
 		log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
 	}
 }
@@ -75,6 +79,11 @@ func (w *world) start(name, host string) *member {
 	if err != nil {
 		w.t.Fatalf("start %s: %v", name, err)
 	}
+	for other := range w.nodes { // what a crash at this address had cut
+		if other != host {
+			w.data.Heal(host, other)
+		}
+	}
 	m := &member{Node: n, host: host, fabric: attached}
 	w.nodes[host] = m
 	return m
@@ -92,7 +101,11 @@ func (w *world) seeds() []string {
 func (w *world) crash(m *member) {
 	m.down = true
 	w.net.Crash(m.host)
-	w.data.Crash(m.host)
+	for host := range w.nodes {
+		if host != m.host {
+			w.data.Cut(m.host, host)
+		}
+	}
 	go m.Close(w.ctx(time.Millisecond)) // its goroutines, not its peers
 }
 

@@ -91,6 +91,8 @@ func (s *Supervisor) Receive(c actor.Context) {
 		s.unfenced[m.node] = append(s.unfenced[m.node], m.generation)
 	case *fenced:
 		s.onFenced(m)
+	case *actors.SessionFenced:
+		s.onSessionFenced(c, m)
 	case *actors.LeavePeers:
 		s.onLeavePeers(c, m)
 	case *actor.Terminated:
@@ -129,6 +131,14 @@ func (s *Supervisor) onFenced(m *fenced) {
 	}
 }
 
+// onSessionFenced: what a peer left that died, and after which none comes.
+func (s *Supervisor) onSessionFenced(c actor.Context, m *actors.SessionFenced) {
+	s.onFenced(&fenced{node: m.Node, generation: m.Generation})
+	told := &actors.LinkFenced{Node: m.Node, Generation: m.Generation, Open: m.Open}
+	c.Send(s.config.Registry, told)
+	c.Send(s.config.Engines, told)
+}
+
 func (s *Supervisor) onNodeDown(c actor.Context, m *actors.NodeDown) {
 	if e := s.peers[m.Node]; e != nil {
 		e.gone, e.again = true, nil
@@ -151,10 +161,15 @@ func (s *Supervisor) onTerminated(c actor.Context, m *actor.Terminated) {
 		}}
 		c.Send(s.config.Registry, lost) // for the second time, unless its actor failed
 		c.Send(s.config.Engines, lost)
-		if again := e.again; again != nil {
+		switch again := e.again; {
+		case again != nil:
 			s.onNodeUp(c, again)
-		} else if !e.gone && !s.leaving {
+		case !e.gone && !s.leaving:
 			s.onNodeUp(c, &actors.NodeUp{Node: node, Address: e.address})
+		default: // nobody comes after it who would fence
+			for _, g := range s.unfenced[node] {
+				c.Send(s.config.Transport, &actors.FenceSession{Node: node, Generation: g, Reply: c.Self()})
+			}
 		}
 	}
 	s.leftIfAlone()

@@ -72,13 +72,13 @@ func (a *Actor) Receive(c actor.Context) {
 	case *actors.FromPeer:
 		a.onFromPeer(c, m)
 	case *actors.LinkUp:
-		a.step(c, pairing.LinkUp{Node: m.Node, Address: m.Address})
+		a.step(c, pairing.LinkUp{Node: m.Node, Address: m.Address, Generation: m.Generation})
 	case *actors.LinkDown:
 		a.step(c, pairing.LinkDown{Node: m.Node})
 	case *actors.LinkSuspect:
 		a.step(c, pairing.LinkSuspect{Node: m.Node, Suspect: m.Suspect})
 	case *actors.LinkFenced:
-		a.step(c, pairing.LinkFenced{Node: m.Node})
+		a.step(c, pairing.LinkFenced{Node: m.Node, Generation: m.Generation})
 	case *actors.LinkLost:
 		a.step(c, pairing.LinkLost{Node: m.Node, Cause: m.Cause})
 	case *actors.NodeProbed:
@@ -153,7 +153,7 @@ func (a *Actor) carry(c actor.Context, effects []pairing.DirectoryEffect) {
 		case pairing.ProbeNode:
 			c.Send(a.config.Peer(e.Node), &actors.ProbeNode{Node: e.Node})
 		case pairing.FenceNode:
-			c.Send(a.config.Peer(e.Node), &actors.FenceLink{Node: e.Node, Reason: e.Reason})
+			c.Send(a.config.Peer(e.Node), &actors.FenceLink{Node: e.Node, Generation: e.Generation, Reason: e.Reason})
 		case pairing.Ignored:
 			a.ignore(e)
 		default:

@@ -1,5 +1,5 @@
 // Command kvferry carries KV caches from prefill to decode engines: it runs
-// nodes, checks deployments, and shows plans.
+// nodes, shows a whole cluster at work, checks deployments, and shows plans.
 package main
 
 import (
@@ -26,7 +26,7 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newCheckCommand(), newPlanCommand(), newVersionCommand())
+	root.AddCommand(newDemoCommand(), newRunCommand(), newCheckCommand(), newPlanCommand(), newVersionCommand())
 	return root
 }
 

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+
+	"go.uber.org/zap"
+
+	"kvferry/kv"
+	"kvferry/node"
+)
+
+// openRooms opens rooms in the order of the commands, until the queue is closed.
+func (d *driver) openRooms() {
+	defer d.opener.Done()
+	for l := range d.queue {
+		play, err := d.openRoom(l)
+		if err != nil {
+			d.close(l, &driveEvent{Event: eventRoom, Room: l.command.Room, Reason: err.Error()})
+			continue
+		}
+		d.opener.Add(1)
+		go func() {
+			defer d.opener.Done()
+			d.close(l, play())
+		}()
+	}
+}
+
+// close tells how a leg ended.
+func (d *driver) close(l *leg, e *driveEvent) {
+	l.giveUp(nil)
+	d.legsMu.Lock()
+	delete(d.legs, l.command.Room)
+	d.legsMu.Unlock()
+	d.tell(e)
+}
+
+// openRoom waits for pages for a room. What it returns plays the room to its end.
+func (d *driver) openRoom(l *leg) (play func() *driveEvent, err error) {
+	if l.ctx.Err() != nil {
+		return nil, context.Cause(l.ctx) // it never came to the engine
+	}
+	c := l.command
+	var room openRoom
+	if d.prefill != nil {
+		s, err := d.prefill.Open(l.ctx, node.SendRequest{Room: c.Room, Attempt: c.Attempt, Tokens: c.Tokens, Wait: c.Wait})
+		if err != nil {
+			return nil, err
+		}
+		hold := d.pages.pin(s.Pages(), s.MetaRow())
+		room, play = s, func() *driveEvent { return d.send(c, s, hold) }
+	} else {
+		r, err := d.decode.Receive(l.ctx, node.ReceiveRequest{
+			Room: c.Room, Attempt: c.Attempt, Prefill: c.Prefill, PrefillDP: c.PrefillDP,
+			Prefix: c.Prefix, Length: c.Tokens, Wait: c.Wait,
+		})
+		if err != nil {
+			return nil, err
+		}
+		hold := d.pages.take(r.Pages(), r.MetaRow())
+		// What decode holds already of the first page. It is written before another
+		// room is opened: if this one fails, its pages may be the next one's.
+		if table := r.Pages(); len(table.Pages) > 0 {
+			d.cache.fill(c.Room, table, table.First, c.Prefix)
+		}
+		room, play = r, func() *driveEvent { return d.receive(c, r, hold) }
+	}
+	d.legsMu.Lock()
+	defer d.legsMu.Unlock()
+	if l.room = room; l.ctx.Err() != nil {
+		room.Abort(context.Cause(l.ctx).Error()) // it was given up meanwhile
+	}
+	return play, nil
+}
+
+// send computes a room chunk by chunk, and waits for its end.
+func (d *driver) send(c *driveCommand, s sendRoom, hold *pageHold) *driveEvent {
+	e := &driveEvent{Event: eventRoom, Room: c.Room}
+	ended := make(chan struct{})
+	var result node.Result
+	var err error
+	go func() {
+		defer close(ended)
+		result, err = s.Wait(d.ctx)
+	}()
+	hold.begin()
+	table := s.Pages()
+	for _, to := range chunkEnds(c.Room, c.Tokens, c.Chunk) {
+		if !d.compute(c, table, hold.from, to, ended) {
+			break
+		}
+		if to == c.Tokens {
+			d.cache.fillMeta(c.Room, s.MetaRow())
+		}
+		if hold.from == 0 {
+			e.FirstSend = monotonic()
+		}
+		hold.from = to
+		s.Chunk(to)
+	}
+	hold.end()
+	<-ended
+	d.finish(c, e, result, err)
+	e.Copies = result.Copies
+	return e
+}
+
+// compute fills the tokens [from, to) of a room, as far as decode lacks them: a
+// byte of the others that is sent all the same is found there. False: the room
+// has ended meanwhile.
+func (d *driver) compute(c *driveCommand, table kv.PageTable, from, to uint64, ended <-chan struct{}) bool {
+	const step = 256 // tokens between two looks at whether the room has ended
+	for lo := max(from, c.Prefix); lo < to; lo += step {
+		select {
+		case <-ended:
+			return false
+		default:
+			d.cache.fill(c.Room, table, lo, min(lo+step, to))
+		}
+	}
+	select {
+	case <-ended:
+		return false
+	default:
+	}
+	if f := c.Flip; f != nil && from <= f.Token && f.Token < to {
+		at := place{f.Component, f.Layer, f.Head, f.Token}
+		d.log.Info("spoiled a byte, as asked", zap.Uint64("room", c.Room), zap.Stringer("at", at), zap.Bool("held", d.cache.flip(table, at, f.Byte)))
+	}
+	return true
+}
+
+// receive waits for a room, checks what came, and puts canaries back.
+func (d *driver) receive(c *driveCommand, r receiveRoom, hold *pageHold) *driveEvent {
+	e := &driveEvent{Event: eventRoom, Room: c.Room}
+	result, err := r.Wait(d.ctx)
+	e.Done = monotonic()
+	d.finish(c, e, result, err)
+	if !e.OK {
+		e.Done = 0
+		return e // the pages are the engine's again, or will be
+	}
+	found := hold.check(c.Room, c.Tokens)
+	e.WrongBytes, e.FirstWrong = found.bytes, found.first
+	hold.restore()
+	r.Free()
+	return e
+}
+
+func (d *driver) finish(c *driveCommand, e *driveEvent, result node.Result, err error) {
+	switch {
+	case err != nil:
+		e.Reason = err.Error()
+	case !result.Complete:
+		e.Reason = result.Cause
+	default:
+		e.OK = true
+	}
+	e.Bytes = result.Bytes
+	if !e.OK {
+		if e.Reason == "" {
+			e.Reason = "failed without a cause"
+		}
+		d.log.Warn("room failed", zap.Uint64("room", c.Room), zap.String("reason", e.Reason))
+	}
+}
+
+// chunkEnds cuts a request as a prefill scheduler would: chunks of one size, and
+// in every other room of a size that is no multiple of any page, because the
+// budget of a step is shared with other requests.
+func chunkEnds(room, tokens, chunk uint64) []uint64 {
+	if chunk == 0 {
+		chunk = chunkTokens
+	}
+	if room%2 == 1 && chunk > 2 {
+		chunk = chunk - chunk%2 - 1
+	}
+	var ends []uint64
+	for at := chunk; at < tokens; at += chunk {
+		ends = append(ends, at)
+	}
+	return append(ends, tokens)
+}

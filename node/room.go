@@ -1,0 +1,138 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"kvferry/actors"
+	"kvferry/kv"
+	"kvferry/messages"
+)
+
+// room is what Send and Receive have in common: the caller's side of one room.
+type room struct {
+	engine *engine
+	id     messages.RoomID
+	opened *actors.Opened
+	since  time.Time
+	ended  chan *actors.Ended // one
+
+	mu     sync.Mutex // Wait may be called by several goroutines
+	result *Result
+}
+
+// Pages is the pages of the room on this engine.
+func (r *room) Pages() kv.PageTable { return r.opened.Pages }
+
+// MetaRow is the metadata row of the room on this engine. The first
+// actors.MetaHeader bytes of it are KVFerry's.
+func (r *room) MetaRow() uint32 { return r.opened.MetaRow }
+
+// Abort gives the room up. Wait tells how it ended: it may have completed.
+func (r *room) Abort(reason string) {
+	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.AbortRoom{Room: r.id, Reason: reason})
+}
+
+// Wait waits for the end of the room. After it returned without an error it
+// returns the same again. An error is the context's, or the node's end.
+func (r *room) Wait(ctx context.Context) (Result, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.result != nil {
+		return *r.result, nil
+	}
+	select {
+	case e := <-r.ended:
+		cause := e.Outcome.GetCause()
+		r.result = &Result{
+			Complete: e.Outcome.GetComplete(), Kind: cause.GetKind(), Cause: causeText(cause),
+			Bytes: e.Bytes, Copies: e.Copies, Took: r.engine.node.env.Clock.Now().Sub(r.since),
+		}
+		return *r.result, nil
+	case <-ctx.Done():
+		return Result{}, context.Cause(ctx)
+	case <-r.engine.node.done:
+		return Result{}, r.engine.node.Err()
+	}
+}
+
+// causeText reads: aborted: the client went away (decode-1(...)).
+func causeText(c *messages.Cause) string {
+	if c == nil {
+		return ""
+	}
+	text := c.Text
+	if c.Origin != "" {
+		text += " (" + c.Origin + ")"
+	}
+	return text
+}
+
+// Send is the prefill leg of one room.
+type Send struct{ room }
+
+// Receive is the decode leg of one room.
+type Receive struct{ room }
+
+// Open announces a room and takes source pages for it, waiting for them as long
+// as the request says. *actors.RefusedError says why it cannot be opened.
+func (p *Prefill) Open(ctx context.Context, q SendRequest) (*Send, error) {
+	s := &Send{room{engine: &p.engine, id: messages.RoomID{Room: q.Room, Attempt: q.Attempt}, ended: make(chan *actors.Ended, 1)}}
+	err := s.open(ctx, func(opened func(*actors.Opened, error), ended func(*actors.Ended)) any {
+		return &actors.OpenSend{Room: s.id, Tokens: q.Tokens, Wait: q.Wait, Opened: opened, Ended: ended}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Receive asks for a room and takes pages for it, waiting for them as long as the
+// request says. *actors.RefusedError says why it cannot be opened.
+func (d *Decode) Receive(ctx context.Context, q ReceiveRequest) (*Receive, error) {
+	r := &Receive{room{engine: &d.engine, id: messages.RoomID{Room: q.Room, Attempt: q.Attempt}, ended: make(chan *actors.Ended, 1)}}
+	err := r.open(ctx, func(opened func(*actors.Opened, error), ended func(*actors.Ended)) any {
+		return &actors.OpenReceive{
+			Room: r.id, Prefill: q.Prefill, PrefillDP: q.PrefillDP, Prefix: q.Prefix, Length: q.Length, Wait: q.Wait,
+			Opened: opened, Ended: ended,
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// open asks for the room. A caller whose context ends meanwhile does not leave a
+// room behind: it is aborted.
+func (r *room) open(ctx context.Context, message func(opened func(*actors.Opened, error), ended func(*actors.Ended)) any) error {
+	type answer struct {
+		opened *actors.Opened
+		err    error
+	}
+	a, err := ask(ctx, r.engine.node, r.engine.pid, func(reply func(answer)) any {
+		return message(
+			func(o *actors.Opened, err error) { reply(answer{o, err}) },
+			func(e *actors.Ended) { r.ended <- e },
+		)
+	})
+	if err != nil {
+		r.Abort("the caller stopped waiting for pages")
+		return err
+	}
+	r.opened, r.since = a.opened, r.engine.node.env.Clock.Now()
+	return a.err
+}
+
+// Chunk says that the tokens before to are computed, so that they may be sent.
+// The last chunk ends at the length of the request; the metadata row has to be
+// written before it. What does not fit fails the room.
+func (s *Send) Chunk(to uint64) {
+	s.engine.node.env.System.Root.Send(s.engine.pid, &actors.SendChunk{Room: s.id, To: to})
+}
+
+// Free gives the pages of a completed room back to the pool.
+func (r *Receive) Free() {
+	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.FreePages{Room: r.id})
+}
