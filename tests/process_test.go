@@ -154,7 +154,7 @@ func TestKilledDecodeProcessEndsItsRoomsAndTheOthersFinish(t *testing.T) {
 				_ = syscall.Kill(pid, syscall.SIGKILL) // a node of the demo that this test started
 			})
 		}
-	}, "--rooms", "60", "--rate", "12", "--layers", "4")
+	}, "--rooms", "300", "--layers", "12")
 	if killed == "" || at.IsZero() {
 		t.Fatal("no decode process was killed")
 	}

@@ -161,6 +161,12 @@ func (a *Actor) serve(c actor.Context) {
 		if !ok {
 			break
 		}
+		if err := a.EndedError(m.Room); err != nil { // it has ended meanwhile, before it began here
+			a.waiting.Next()
+			delete(a.inquiries, m.Room)
+			m.Opened(nil, err)
+			continue
+		}
 		if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
 			break // the earlier attempt has to end first
 		}

@@ -100,11 +100,13 @@ func (a *Actor) supersede(c actor.Context, r *actors.RoomBase) {
 }
 
 // opens: a receiver is opened by its caller alone; but what siblings say to the
-// decider may come before that.
+// decider, and the decider of a room that has failed, may come before that.
 func opens(body any) bool {
-	switch body.(type) {
+	switch b := body.(type) {
 	case *messages.Landed, *messages.Failed:
 		return true
+	case *messages.Outcome:
+		return !b.GetComplete()
 	}
 	return false
 }
@@ -120,6 +122,13 @@ func (a *Actor) onFromPeer(c actor.Context, m *actors.FromPeer) {
 	}
 	if in.Room != nil {
 		a.Tell(c, in.Room, transfer.Received{From: in.From, Body: in.Body})
+		return
+	}
+	if o, ok := in.Body.(*messages.Outcome); ok {
+		if in.From.Instance == a.Self.Instance { // its caller hears it when it comes
+			a.Records.Put(a.Env.Clock.Now(), in.ID, in.From.Instance, o)
+			a.Send(c, &actors.RoomBase{ID: in.ID}, in.From, &messages.OutcomeAck{})
+		}
 		return
 	}
 	if ack := a.votes.Keep(a.Env.Clock.Now(), in.ID, in.From, in.Body); ack != nil {

@@ -171,6 +171,11 @@ func (a *Actor) serve(c actor.Context) {
 		if !ok || a.Open() >= a.Limits.Rooms && a.rooms[m.Room] == nil {
 			break
 		}
+		if err := a.EndedError(m.Room); err != nil { // it has ended meanwhile, before it began here
+			a.waiting.Next()
+			m.Opened(nil, err)
+			continue
+		}
 		if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
 			break // the earlier attempt has to end first
 		}
