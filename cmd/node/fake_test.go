@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"sync"
 
 	"go.uber.org/zap"
@@ -64,7 +63,6 @@ type fakeLeg struct {
 	length uint64
 	at     uint64 // computed
 	ended  chan node.Result
-	once   sync.Once
 	result node.Result
 }
 
@@ -353,13 +351,4 @@ func (p *fakeProcess) wait() error           { return <-p.ended }
 func (p *fakeProcess) kill() {
 	p.cancel(errKilled)
 	p.out.Close()
-}
-
-// names are the nodes of a result, for tests.
-func (r *demoResult) names() []string {
-	var all []string
-	for _, n := range r.Nodes {
-		all = append(all, n.Name)
-	}
-	return slices.Clip(all)
 }
