@@ -97,7 +97,11 @@ func checkOf(fit *kv.Fit) checkJSON {
 	for _, r := range fit.Receivers(kv.Route{}) {
 		receiver := receiverJSON{Rank: rankOf(r), Writers: []rankJSON{}}
 		for _, w := range fit.Writers(kv.Route{}, r, false) {
-			receiver.Writers = append(receiver.Writers, rankOf(w))
+			// Of the file's components, as in plan: who writes nothing but the metadata
+			// row, which is KVFerry's own, is in the table for people alone.
+			if p, err := fit.Pair(kv.Route{}, w, r, 0, 1); err == nil && len(p.Boxes) > 0 {
+				receiver.Writers = append(receiver.Writers, rankOf(w))
+			}
 		}
 		out.Receivers = append(out.Receivers, receiver)
 	}
