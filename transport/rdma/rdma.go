@@ -247,7 +247,8 @@ type (
 	}
 
 	// Stale counts what a peer sent that was refused: frames for a revoked or
-	// unknown grant, ranges outside a grant, malformed frames. For metrics.
+	// unknown grant, ranges outside a grant, malformed frames. For metrics: Reason
+	// is one of few constant texts of the provider.
 	Stale struct {
 		Peer   string
 		Reason string

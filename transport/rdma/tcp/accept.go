@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -62,9 +63,22 @@ func (p *Provider) greet(sock *net.TCPConn) {
 	if err != nil {
 		_ = sock.Close()
 		if !p.closed {
-			p.events.Push(rdma.Stale{Peer: h.from, Reason: "tcp: connection refused: " + err.Error()})
+			p.events.Push(rdma.Stale{Peer: h.from, Reason: refusal(err)})
 		}
 	}
+}
+
+var (
+	errOver     = errors.New("tcp: connection refused: its generation is over")
+	errNotAsked = errors.New("tcp: connection refused: the session does not wait for it")
+)
+
+// refusal is the reason that is counted, one of few.
+func refusal(err error) string {
+	if errors.Is(err, errOver) || errors.Is(err, errNotAsked) {
+		return err.Error()
+	}
+	return "tcp: connection refused: no proper hello"
 }
 
 // routeLocked gives a connection to the session of its hello, or keeps it for the
@@ -76,11 +90,11 @@ func (p *Provider) routeLocked(h hello, sock *net.TCPConn) error {
 	case p.closed:
 		return errClosed
 	case p.fences.Ended(id):
-		return fmt.Errorf("generation %s is over", h.generation)
+		return errOver
 	case s != nil && s.id == id:
 		return s.adoptLocked(h, sock)
 	case s != nil && s.id.Generation.Number > h.generation.Number:
-		return fmt.Errorf("generation %s is older than %s", h.generation, s.id.Generation)
+		return errOver
 	}
 	x := &parked{hello: h, sock: sock}
 	x.timer = time.AfterFunc(p.config.HandshakeTimeout, func() {
@@ -95,13 +109,13 @@ func (p *Provider) routeLocked(h hello, sock *net.TCPConn) error {
 // adoptLocked takes a connection that the peer dialled for this session.
 func (s *session) adoptLocked(h hello, sock *net.TCPConn) error {
 	if s.Dial || s.Self != h.to || s.state != connecting {
-		return fmt.Errorf("generation %s to %q does not wait for connections", h.generation, h.to)
+		return errNotAsked
 	}
 	if s.conns == nil {
 		s.conns = make([]*conn, h.stripes)
 	}
 	if len(s.conns) != int(h.stripes) {
-		return fmt.Errorf("hello says %d stripes, another said %d", h.stripes, len(s.conns))
+		return errNotAsked
 	}
 	return s.attachLocked(uint32(h.stripe), sock)
 }
@@ -118,7 +132,7 @@ func (p *Provider) unparkLocked(s *session) {
 		x.timer.Stop()
 		if err := s.adoptLocked(x.hello, x.sock); err != nil {
 			_ = x.sock.Close()
-			p.events.Push(rdma.Stale{Peer: x.from, Reason: "tcp: connection refused: " + err.Error()})
+			p.events.Push(rdma.Stale{Peer: x.from, Reason: refusal(err)})
 		}
 	}
 }

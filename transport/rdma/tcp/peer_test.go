@@ -2,11 +2,10 @@ package tcp
 
 import (
 	"bytes"
-	"encoding/binary"
 	"io"
 	"net"
+	"runtime"
 	"testing"
-	"time"
 
 	"kvferry/transport/rdma"
 )
@@ -164,6 +163,54 @@ func io2conn(first []byte, c net.Conn) net.Conn {
 	return rejoined{io.MultiReader(bytes.NewReader(first), c), c}
 }
 
+func TestTagsTakeTurnsByFrames(t *testing.T) {
+	p := listen(t, Config{Connections: 1, FrameBytes: frameBytesMin})
+	x := newSilent(t, p, "b")
+	copyOf := func(n uint64) []rdma.Copy {
+		return []rdma.Copy{{Source: rdma.Place{Region: x.id}, Bytes: n, Count: [2]uint32{1, 1}, Runs: []rdma.PairRun{{Count: 1}}}}
+	}
+	if err := p.Post(x.s, []*rdma.Write{
+		{ID: 1, Tag: 1, Copies: copyOf(10 * frameBytesMin)},
+		{ID: 2, Tag: 2, Copies: copyOf(8)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for n, want := range []rdma.WriteID{1, 2} {
+		if h, _, _ := readFrame(t, x.conns[0]); h.write != want {
+			t.Errorf("frame %d is of write %d, want %d", n, h.write, want)
+		}
+	}
+}
+
+// TestFencedWaitsForAReadThatIsExecuting holds a read up where it takes the grant.
+func TestFencedWaitsForAReadThatIsExecuting(t *testing.T) {
+	l := link(t, Config{Connections: 1}, 1<<20)
+	l.b.mu.Lock()
+	g, s := l.b.grants[l.grant], l.b.sessions["a"]
+	l.b.mu.Unlock()
+	g.landing.Lock()
+	w := &rdma.Write{ID: 1, Tag: 1, Grant: l.grant, Copies: []rdma.Copy{{
+		Source: rdma.Place{Region: l.source}, Target: rdma.Place{Region: l.target}, Bytes: 8, Count: [2]uint32{1, 1}, Runs: []rdma.PairRun{{Count: 1}},
+	}}}
+	if err := l.a.Post(l.session, []*rdma.Write{w}); err != nil {
+		t.Fatal(err)
+	}
+	for stacks := make([]byte, 1<<20); !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*conn).readv")); {
+		runtime.Gosched()
+	}
+	l.b.Fence(s.id)
+	for range 10_000 {
+		runtime.Gosched()
+	}
+	select {
+	case <-s.done:
+		t.Error("Fenced would be told while a read is executing")
+	default:
+	}
+	g.landing.Unlock()
+	awaitEvent[rdma.Fenced](t, l.b)
+}
+
 func TestFenceDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 	p := listen(t, Config{})
 	x := newSilent(t, p, "b")
@@ -235,135 +282,6 @@ func TestAnAckBeforeTheEndOfItsFrameFreesNothing(t *testing.T) {
 		t.Errorf("got %s, want unknown", c.Outcome)
 	}
 	awaitEvent[rdma.Disconnected](t, p)
-}
-
-// dialled is a hand-made sender: it says a hello and returns what is welcomed.
-func dialled(t *testing.T, p *Provider, h hello) net.Conn {
-	t.Helper()
-	c, err := net.Dial("tcp", string(p.Endpoint()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	if _, err := c.Write(h.encode()); err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func TestMalformedMessagesCostTheSession(t *testing.T) {
-	valid := func() []byte {
-		d := body{grant: rdma.GrantID{1}, runs: []rdma.Run{{Count: 1}}}
-		d.pieces = []rdma.Range{{Region: 1, Bytes: 8, Count: [2]uint32{1, 1}, Runs: d.runs}}
-		raw := d.encode(make([]byte, headBytes))
-		h := head{kind: kindFrame, body: uint32(len(raw) - headBytes), number: 1, payload: 8}
-		h.encode(raw)
-		raw = append(raw, make([]byte, 8+trailerBytes)...)
-		encodeTrailer(raw[len(raw)-trailerBytes:], statusWhole)
-		return raw
-	}
-	for what, spoil := range map[string]func([]byte){
-		"kind":           func(b []byte) { b[0] = 7 },
-		"number":         func(b []byte) { b[8] = 2 },
-		"payload":        func(b []byte) { b[16] = 9 },
-		"huge payload":   func(b []byte) { binary.LittleEndian.PutUint64(b[16:], 1<<40) },
-		"huge body":      func(b []byte) { binary.LittleEndian.PutUint32(b[4:], 1<<30) },
-		"stripe":         func(b []byte) { b[headBytes+16] = 1 },
-		"no run":         func(b []byte) { b[headBytes+24] = 0 },
-		"offset":         func(b []byte) { binary.LittleEndian.PutUint64(b[headBytes+bodyBytes+8:], 1<<63) },
-		"trailer":        func(b []byte) { b[len(b)-1] = 1 },
-		"ack of nothing": func(b []byte) { copy(b, make([]byte, headBytes)); b[0], b[1] = kindAck, statusLanded },
-	} {
-		t.Run(what, func(t *testing.T) {
-			p := listen(t, Config{})
-			g := rdma.Generation{Number: 1}
-			if err := p.Connect(rdma.Connection{Session: rdma.SessionID{Peer: "x", Generation: g}, Self: "b"}); err != nil {
-				t.Fatal(err)
-			}
-			c := dialled(t, p, hello{from: "x", to: "b", generation: g, stripes: 1})
-			if err := readWelcome(c); err != nil {
-				t.Fatal(err)
-			}
-			raw := valid()
-			spoil(raw)
-			if _, err := c.Write(raw); err != nil {
-				t.Fatal(err)
-			}
-			seen := 0
-			for seen < 3 {
-				var evs [1]rdma.Event
-				if _, err := p.Poll(t.Context(), evs[:]); err != nil {
-					t.Fatal(err)
-				}
-				switch ev := evs[0].(type) {
-				case rdma.Stale:
-					if bytes.Contains([]byte(ev.Reason), []byte("malformed")) {
-						seen |= 1
-					}
-				case rdma.Disconnected:
-					seen |= 2
-				}
-			}
-		})
-	}
-}
-
-func TestAnyOtherGenerationIsClosedUnread(t *testing.T) {
-	p := listen(t, Config{HandshakeTimeout: 5 * time.Second})
-	g := rdma.Generation{Number: 5, Low: 1, High: 2}
-	if err := p.Connect(rdma.Connection{Session: rdma.SessionID{Peer: "x", Generation: g}, Self: "b"}); err != nil {
-		t.Fatal(err)
-	}
-	p.Fence(rdma.SessionID{Peer: "y", Generation: g})
-	awaitEvent[rdma.Fenced](t, p)
-	for what, h := range map[string]hello{
-		"an older one": {from: "x", to: "b", generation: rdma.Generation{Number: 4}, stripes: 1},
-		"another name": {from: "x", to: "c", generation: g, stripes: 1},
-		"one fenced":   {from: "y", to: "b", generation: g, stripes: 1},
-	} {
-		refusedHello(t, p, what, h)
-	}
-	first := dialled(t, p, hello{from: "x", to: "b", generation: g, stripe: 0, stripes: 2})
-	refusedHello(t, p, "another number of stripes", hello{from: "x", to: "b", generation: g, stripe: 1, stripes: 3}, first)
-	last := dialled(t, p, hello{from: "x", to: "b", generation: g, stripe: 1, stripes: 2})
-	for _, c := range []net.Conn{first, last} {
-		if err := readWelcome(c); err != nil {
-			t.Error(err)
-		}
-	}
-	refusedHello(t, p, "a stripe too many", hello{from: "x", to: "b", generation: g, stripe: 1, stripes: 2})
-}
-
-// refusedHello checks that a connection is closed without a welcome and counted.
-// It waits for those that were made before to be known to the provider.
-func refusedHello(t *testing.T, p *Provider, what string, h hello, before ...net.Conn) {
-	t.Helper()
-	for known := 0; known < len(before); {
-		p.mu.Lock()
-		known = p.sessions[h.from].attached
-		p.mu.Unlock()
-	}
-	c := dialled(t, p, h)
-	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("%s: got %d bytes, %v, want the end", what, n, err)
-	}
-	awaitEvent[rdma.Stale](t, p)
-}
-
-func TestConnectTimesOutWithoutThePeer(t *testing.T) {
-	p := listen(t, Config{HandshakeTimeout: 30 * time.Millisecond})
-	s := rdma.SessionID{Peer: "x", Generation: rdma.Generation{Number: 1}}
-	if err := p.Connect(rdma.Connection{Session: s, Self: "b"}); err != nil {
-		t.Fatal(err)
-	}
-	if d := awaitEvent[rdma.Disconnected](t, p); d.Session != s || d.Err == nil {
-		t.Errorf("got %+v", d)
-	}
-	// The other way round: a hello without a Connect is closed, too.
-	c := dialled(t, p, hello{from: "z", to: "b", generation: s.Generation, stripes: 1})
-	if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil {
-		t.Errorf("got %d bytes, %v, want the end", n, err)
-	}
 }
 
 func TestConfigIsChecked(t *testing.T) {

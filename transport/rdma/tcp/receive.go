@@ -13,7 +13,7 @@ func (c *conn) read() {
 	err := c.readMessages()
 	var bad *malformed
 	if errors.As(err, &bad) {
-		c.provider.events.Push(rdma.Stale{Peer: c.id.Peer, Reason: bad.Error()})
+		c.provider.events.Push(rdma.Stale{Peer: c.id.Peer, Reason: "tcp: malformed message"})
 	}
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the peer closed the connection")

@@ -122,7 +122,7 @@ func (s *session) attachLocked(stripe uint32, sock *net.TCPConn) error {
 		return fmt.Errorf("the session does not wait for connections: %w", s.why)
 	}
 	if s.conns[stripe] != nil {
-		return fmt.Errorf("stripe %d is there already", stripe)
+		return errNotAsked
 	}
 	c, err := newConn(s, stripe, sock)
 	if err != nil {
@@ -291,6 +291,9 @@ func (p *Provider) Quiesce(tag rdma.Tag) {
 	var parts []part
 	var busy []abandon
 	for _, s := range p.sessions { // writes are unordered, so the order of sessions is nobody's
+		if s.state != up {
+			continue // reap is about to complete what there is
+		}
 		s.mu.Lock()
 		s.queue.Drop(tag)
 		ws := s.endLocked(func(w *write) bool { return w.Tag == tag })
@@ -312,9 +315,12 @@ func (p *Provider) Quiesce(tag rdma.Tag) {
 			p.events.Push(ev)
 		}
 	}
-	if len(busy) == 0 || p.closed {
+	if len(busy) == 0 {
 		finish()
 		return
+	}
+	for _, x := range parts {
+		x.s.running.Add(1) // its end waits for these completions
 	}
 	p.running.Go(func() {
 		for _, x := range busy {
@@ -323,6 +329,9 @@ func (p *Provider) Quiesce(tag rdma.Tag) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		finish()
+		for _, x := range parts {
+			x.s.running.Done()
+		}
 	})
 }
 
