@@ -306,7 +306,8 @@ type (
 		Room   messages.RoomID
 		Reason string
 	}
-	// FreePages gives the pages of a completed room back. (decode)
+	// FreePages says that the caller does not touch the pages of its room any more.
+	// They are given away again when KVFerry does not either.
 	FreePages struct{ Room messages.RoomID }
 
 	// Ended is how a room ended, for the caller.

@@ -34,6 +34,14 @@ func (r *room) Abort(reason string) {
 	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.AbortRoom{Room: r.id, Reason: reason})
 }
 
+// Free says, once, that the caller does not touch the pages any more: it neither
+// computes into them nor reads them. They are given away again when KVFerry does
+// not either, which may be later: after a failure, when nothing of the room can
+// read or write them. Every room that was opened has to be freed, however it ended.
+func (r *room) Free() {
+	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.FreePages{Room: r.id})
+}
+
 // Wait waits for the end of the room. After it returned without an error it
 // returns the same again. An error is the context's, or the node's end.
 func (r *room) Wait(ctx context.Context) (Result, error) {
@@ -130,9 +138,4 @@ func (r *room) open(ctx context.Context, message func(opened func(*actors.Opened
 // written before it. What does not fit fails the room.
 func (s *Send) Chunk(to uint64) {
 	s.engine.node.env.System.Root.Send(s.engine.pid, &actors.SendChunk{Room: s.id, To: to})
-}
-
-// Free gives the pages of a completed room back to the pool.
-func (r *Receive) Free() {
-	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.FreePages{Room: r.id})
 }

@@ -82,6 +82,7 @@ func (p *pair) send(q ask) []node.Result {
 			continue
 		}
 		var err error
+		defer s.Free()
 		if results[i], err = s.Wait(p.w.ctx(5 * time.Minute)); err != nil {
 			p.w.t.Errorf("room %d: send: %v", q.room, err)
 		}
@@ -102,8 +103,8 @@ func (p *pair) receive(q ask) node.Result {
 	}
 	if result.Complete {
 		p.decode.check(q.room, r.Pages(), q.prefix, q.length)
-		r.Free()
 	}
+	r.Free()
 	return result
 }
 
@@ -123,9 +124,12 @@ func (p *pair) carry(q ask, prefillFirst bool) (sent []node.Result, received nod
 
 // sendTo is carry without waiting for the decode leg: its node may die.
 func (p *pair) sendTo(q ask) ([]node.Result, error) {
-	_, err := p.decode.decode.Receive(p.w.ctx(time.Minute), node.ReceiveRequest{
+	r, err := p.decode.decode.Receive(p.w.ctx(time.Minute), node.ReceiveRequest{
 		Room: q.room, Attempt: q.attempt, Prefill: "p", Prefix: q.prefix, Length: q.length, Wait: q.wait,
 	})
+	if err == nil {
+		defer r.Free()
+	}
 	return p.send(q), err
 }
 
@@ -234,6 +238,7 @@ func TestDeadDecodeNodeEndsItsRoomsWithThatReason(t *testing.T) {
 			}
 			go func() {
 				r, _ := s.Wait(w.ctx(time.Minute))
+				s.Free()
 				ended <- r
 			}()
 			e.fill(5, s.Pages(), 0, 50)
@@ -275,6 +280,8 @@ func TestDeadPrefillRankFailsItsRoomsAndTheOthersGoOn(t *testing.T) {
 		time.Sleep(time.Second)
 		w.crash(p.nodes[1])
 		got, err := r.Wait(w.ctx(10 * time.Second))
+		r.Free()
+		s.Free()
 		if err != nil || got.Complete || !strings.Contains(got.Cause, "prefill-1") {
 			t.Errorf("decode ended with %+v, %v; want a cause that names prefill-1", got, err)
 		}
@@ -342,10 +349,12 @@ func TestAbortOnEitherSideReachesTheOther(t *testing.T) {
 				r.Abort("the client went away")
 			}
 			got, err := r.Wait(w.ctx(10 * time.Second))
+			r.Free()
 			if err != nil || got.Complete || !strings.Contains(got.Cause, "the client went away") {
 				t.Errorf("%s aborts: decode hears %+v, %v", side, got, err)
 			}
 			for _, s := range sends {
+				s.Free()
 				if got, err := s.Wait(w.ctx(10 * time.Second)); err != nil || got.Complete || !strings.Contains(got.Cause, "the client went away") {
 					t.Errorf("%s aborts: prefill hears %+v, %v", side, got, err)
 				}
@@ -366,6 +375,7 @@ func TestALaterAttemptSupersedes(t *testing.T) {
 		time.Sleep(time.Second)
 		p.complete(p.carry(ask{room: 4, attempt: 1, length: 64}, false))
 		got, err := r.Wait(w.ctx(10 * time.Second))
+		r.Free()
 		if err != nil || got.Complete || !strings.Contains(got.Cause, "attempt") {
 			t.Errorf("the first attempt ended with %+v, %v", got, err)
 		}
@@ -384,5 +394,46 @@ func TestMismatchedDeploymentsAreRefusedBeforeTheFirstRequest(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "head_bytes") || !strings.Contains(err.Error(), "64") {
 			t.Errorf("got %v, want the field and both values", err)
 		}
+	})
+}
+
+// An engine may compute into its pages after the room has failed elsewhere: they
+// are nobody else's before it says that it stopped.
+func TestPagesStayTheCallersUntilTheyAreFreed(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		p := newPair(w)
+		p.wait()
+		const all = 64 * 16 // tokens: every page of the prefill pool
+		r, err := p.decode.decode.Receive(w.ctx(time.Minute), node.ReceiveRequest{Room: 1, Prefill: "p", Length: all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sends []*node.Send
+		for _, e := range p.prefill {
+			s, err := e.prefill.Open(w.ctx(time.Minute), node.SendRequest{Room: 1, Tokens: all})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Chunk(100)
+			sends = append(sends, s)
+		}
+		time.Sleep(time.Second)
+		r.Abort("the client went away")
+		for _, s := range sends {
+			if got, err := s.Wait(w.ctx(10 * time.Second)); err != nil || got.Complete {
+				t.Fatalf("prefill ended with %+v, %v", got, err)
+			}
+		}
+		time.Sleep(2 * time.Minute) // the room is forgotten; its pages are not
+		q := node.SendRequest{Room: 2, Tokens: 1, Wait: time.Second}
+		if s, err := p.prefill[0].prefill.Open(w.ctx(time.Minute), q); err == nil {
+			t.Fatalf("pages %v were given away while their engine may compute into them", s.Pages().Pages)
+		}
+		for _, s := range sends {
+			s.Free()
+		}
+		r.Free()
+		p.complete(p.carry(ask{room: 3, length: all}, true))
+		p.atRest()
 	})
 }

@@ -20,7 +20,7 @@ type Actor struct {
 	// Owned by Receive.
 	serving     bool
 	rooms       map[messages.RoomID]*room
-	held        map[messages.RoomID]holding // pages of completed rooms, the callers'
+	held        map[messages.RoomID]holding // of rooms that are released, the callers' alone
 	pages       *actors.Pool
 	rows        *actors.Pool
 	waiting     actors.Waiting[*actors.OpenReceive]

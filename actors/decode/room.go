@@ -24,8 +24,8 @@ type holding struct {
 //
 // Invariants:
 //
-//  1. hold is taken from the pools until it is released: by the machine, or, if
-//     its actor died, when every grant of grants is closed.
+//  1. hold is taken from the pools until both have let go: the caller, and the
+//     machine (if its actor died: when every grant of grants is closed).
 //  2. grants lists every grant that was asked for and is not known to be closed.
 type room struct {
 	*actors.RoomBase
@@ -35,7 +35,7 @@ type room struct {
 	holds       bool
 	announced   bool
 	voted       bool // Landed was sent: this side says failed no more
-	freed       bool // the caller has given the pages back
+	freed       bool // the caller does not touch the pages any more
 	quarantined bool
 	successor   bool // of an actor that died; it only tells the others
 	grants      map[rdma.GrantID]*grant
@@ -228,15 +228,15 @@ func (a *Actor) finish(r *room, o *messages.Outcome) {
 	r.Finish(o, r.bytes, 0)
 }
 
-// release ends the room's hold: the pages of a complete room go to its caller,
-// all others back to the pool.
+// release ends the room's own hold on its pages: they are the caller's until it
+// frees them.
 func (a *Actor) release(c actor.Context, r *room) {
 	if !r.holds {
 		panic(fmt.Sprintf("decode: room %s releases its pages twice", r.ID))
 	}
 	r.holds, r.quarantined = false, false
 	a.announce(c, r)
-	if r.Outcome.GetComplete() && !r.freed {
+	if !r.freed {
 		a.held[r.ID] = r.hold
 		return
 	}
@@ -249,8 +249,8 @@ func (a *Actor) onFreePages(c actor.Context, m *actors.FreePages) {
 		a.give(c, h)
 		return
 	}
-	if r := a.rooms[m.Room]; r != nil && r.Outcome.GetComplete() {
-		r.freed = true // released in a moment
+	if r := a.rooms[m.Room]; r != nil {
+		r.freed = true
 	}
 }
 

@@ -17,8 +17,9 @@ import (
 // room is what the engine holds for one sender.
 //
 // Invariant: pages and row are taken from the pools from when the caller was
-// told of them until the machine unpinned them, or, if its actor died, until the
-// transport said that the room is quiesced.
+// told of them until both have let go: the caller, which computes into them, and
+// the machine, whose writes read them (if its actor died: until the transport
+// said that the room is quiesced).
 type room struct {
 	*actors.RoomBase
 	tag rdma.Tag
@@ -28,6 +29,7 @@ type room struct {
 	computed  uint64 // tokens that chunks have covered
 	pages     []uint32
 	row       uint32 // taken while pages are
+	freed     bool   // the caller does not write into them any more
 	bytes     uint64 // landed
 	copies    uint64 // planned
 	voted     bool   // Done was sent: this side says failed no more
@@ -37,6 +39,12 @@ type room struct {
 	decodeDP  int               // of who was heard
 }
 
+// holding is pages and a metadata row that are taken from the pools.
+type holding struct {
+	pages []uint32
+	row   uint32
+}
+
 // Actor is one prefill engine.
 type Actor struct {
 	*actors.Engine
@@ -44,6 +52,7 @@ type Actor struct {
 	// Owned by Receive.
 	serving  bool
 	rooms    map[messages.RoomID]*room
+	held     map[messages.RoomID]holding // of rooms that are unpinned, the callers' alone
 	pages    *actors.Pool
 	rows     *actors.Pool
 	waiting  actors.Waiting[*actors.OpenSend]
@@ -61,6 +70,7 @@ func New(config actors.EngineConfig) (*actor.Props, error) {
 		return &Actor{
 			Engine: engine,
 			rooms:  map[messages.RoomID]*room{},
+			held:   map[messages.RoomID]holding{},
 			pages:  actors.NewPool(engine.Pages()),
 			rows:   actors.NewPool(engine.Rows()),
 		}
@@ -83,6 +93,8 @@ func (a *Actor) Receive(c actor.Context) {
 		a.onSendChunk(c, m)
 	case *actors.AbortRoom:
 		a.onAbortRoom(c, m)
+	case *actors.FreePages:
+		a.onFreePages(c, m)
 	case *actors.FromPeer:
 		a.onFromPeer(c, m)
 	case *actors.RoomEffects:

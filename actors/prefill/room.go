@@ -182,14 +182,34 @@ func (a *Actor) diedCause() *messages.Cause {
 	return a.Cause(messages.CauseKind_CAUSE_ACTOR_DIED, "the room's actor failed; its log entry has the reason")
 }
 
-// unpin gives the room's pages back. Once: what is not held is not given.
+// unpin ends the room's own hold on its pages, once: they are the caller's until
+// it frees them.
 func (a *Actor) unpin(c actor.Context, r *room) {
 	if len(r.pages) == 0 {
 		return
 	}
-	a.pages.Give(r.pages)
-	a.rows.Give([]uint32{r.row})
-	r.pages = nil
+	h := holding{r.pages, r.row}
+	if r.pages = nil; r.freed {
+		a.give(c, h)
+		return
+	}
+	a.held[r.ID] = h
+}
+
+func (a *Actor) onFreePages(c actor.Context, m *actors.FreePages) {
+	if h, ok := a.held[m.Room]; ok {
+		delete(a.held, m.Room)
+		a.give(c, h)
+		return
+	}
+	if r := a.rooms[m.Room]; r != nil {
+		r.freed = true
+	}
+}
+
+func (a *Actor) give(c actor.Context, h holding) {
+	a.pages.Give(h.pages)
+	a.rows.Give([]uint32{h.row})
 	a.serve(c)
 }
 

@@ -14,18 +14,12 @@ import (
 // the engine's before the driver can clean them, so they stay dirty until a later
 // room that gets them completes; in a dirty page nothing is expected where
 // nothing was granted.
-//
-// On the prefill side a room may fail, and its pages go to another one, while
-// what computes it has not noticed yet. So who gets a page waits until who had it
-// before has stopped writing.
 type pageBook struct {
 	cache *cache
 
 	mu        *sync.Mutex // guards the rest: the opener and the rooms change it
 	dirtyPage []bool
 	dirtyRow  []bool
-	pageOf    []chan struct{} // closed when the last writer of a page has stopped; nil: none
-	rowOf     []chan struct{}
 }
 
 func newPageBook(c *cache) pageBook {
@@ -33,7 +27,6 @@ func newPageBook(c *cache) pageBook {
 	return pageBook{
 		cache: c, mu: new(sync.Mutex),
 		dirtyPage: make([]bool, pages), dirtyRow: make([]bool, rows),
-		pageOf: make([]chan struct{}, pages), rowOf: make([]chan struct{}, rows),
 	}
 }
 
@@ -43,11 +36,7 @@ type pageHold struct {
 	table kv.PageTable
 	row   uint32
 
-	clean []bool // decode: of each page, when it was taken
-
-	before []chan struct{} // prefill: who wrote there before
-	own    chan struct{}
-	from   uint64 // tokens that are computed
+	clean []bool // of each page, when it was taken
 }
 
 // take notes that a decode room was given pages.
@@ -94,36 +83,6 @@ func (h *pageHold) restore() {
 	}
 	b.dirtyRow[h.row] = false
 }
-
-// pin notes that a prefill room was given pages.
-func (b *pageBook) pin(table kv.PageTable, row uint32) *pageHold {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	h := &pageHold{book: b, table: table, row: row, own: make(chan struct{})}
-	seen := make(map[chan struct{}]bool)
-	follow := func(owner *chan struct{}) {
-		if o := *owner; o != nil && !seen[o] {
-			seen[o] = true
-			h.before = append(h.before, o)
-		}
-		*owner = h.own
-	}
-	for _, p := range table.Pages {
-		follow(&b.pageOf[p])
-	}
-	follow(&b.rowOf[row])
-	return h
-}
-
-// begin waits until nobody else writes to the pages.
-func (h *pageHold) begin() {
-	for _, o := range h.before {
-		<-o
-	}
-}
-
-// end says that nothing is written any more.
-func (h *pageHold) end() { close(h.own) }
 
 // sweep looks at all the memory that no room holds, when no room is open: a byte
 // that is no canary was written by mistake.

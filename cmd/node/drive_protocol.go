@@ -129,6 +129,7 @@ type (
 	sendRoom interface {
 		openRoom
 		Chunk(to uint64)
+		Free()
 	}
 	receiveRoom interface {
 		openRoom

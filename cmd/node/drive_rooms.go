@@ -47,8 +47,7 @@ func (d *driver) openRoom(l *leg) (play func() *driveEvent, err error) {
 		if err != nil {
 			return nil, err
 		}
-		hold := d.pages.pin(s.Pages(), s.MetaRow())
-		room, play = s, func() *driveEvent { return d.send(c, s, hold) }
+		room, play = s, func() *driveEvent { return d.send(c, s) }
 	} else {
 		r, err := d.decode.Receive(l.ctx, node.ReceiveRequest{
 			Room: c.Room, Attempt: c.Attempt, Prefill: c.Prefill, PrefillDP: c.PrefillDP,
@@ -74,7 +73,8 @@ func (d *driver) openRoom(l *leg) (play func() *driveEvent, err error) {
 }
 
 // send computes a room chunk by chunk, and waits for its end.
-func (d *driver) send(c *driveCommand, s sendRoom, hold *pageHold) *driveEvent {
+func (d *driver) send(c *driveCommand, s sendRoom) *driveEvent {
+	defer s.Free() // whatever comes: nothing is computed after this
 	e := &driveEvent{Event: eventRoom, Room: c.Room}
 	ended := make(chan struct{})
 	var result node.Result
@@ -83,22 +83,20 @@ func (d *driver) send(c *driveCommand, s sendRoom, hold *pageHold) *driveEvent {
 		defer close(ended)
 		result, err = s.Wait(d.ctx)
 	}()
-	hold.begin()
-	table := s.Pages()
+	table, from := s.Pages(), uint64(0)
 	for _, to := range chunkEnds(c.Room, c.Tokens, c.Chunk) {
-		if !d.compute(c, table, hold.from, to, ended) {
+		if !d.compute(c, table, from, to, ended) {
 			break
 		}
 		if to == c.Tokens {
 			d.cache.fillMeta(c.Room, s.MetaRow())
 		}
-		if hold.from == 0 {
+		if from == 0 {
 			e.FirstSend = monotonic()
 		}
-		hold.from = to
+		from = to
 		s.Chunk(to)
 	}
-	hold.end()
 	<-ended
 	d.finish(c, e, result, err)
 	e.Copies = result.Copies
@@ -136,14 +134,14 @@ func (d *driver) receive(c *driveCommand, r receiveRoom, hold *pageHold) *driveE
 	result, err := r.Wait(d.ctx)
 	e.Done = monotonic()
 	d.finish(c, e, result, err)
+	defer r.Free()
 	if !e.OK {
 		e.Done = 0
-		return e // the pages are the engine's again, or will be
+		return e // something may still come into the pages: they stay dirty
 	}
 	found := hold.check(c.Room, c.Tokens)
 	e.WrongBytes, e.FirstWrong = found.bytes, found.first
 	hold.restore()
-	r.Free()
 	return e
 }
 

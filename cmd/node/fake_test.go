@@ -214,8 +214,8 @@ func (l *fakeLeg) Free() {
 	l.engine.give(l)
 }
 
-// end ends a room: complete for no reason. Pages of a complete receive stay the
-// caller's.
+// end ends a room: complete for no reason. Pages stay the callers' until they are
+// freed.
 func (f *fakeCluster) end(r *fakeRoom, reason string) {
 	if r.over {
 		return
@@ -223,13 +223,9 @@ func (f *fakeCluster) end(r *fakeRoom, reason string) {
 	r.over = true
 	for _, l := range r.sends {
 		l.ended <- node.Result{Complete: reason == "", Cause: reason, Copies: l.result.Copies, Bytes: l.result.Bytes}
-		l.engine.give(l)
 	}
 	for _, l := range r.receives {
 		l.ended <- node.Result{Complete: reason == "", Cause: reason, Bytes: l.result.Bytes}
-		if reason != "" {
-			l.engine.give(l)
-		}
 	}
 }
 
