@@ -18,8 +18,8 @@
 // for a read that is executing and for nothing else; the rest of the frame goes to
 // a discard buffer and is refused. Quiesce likewise waits for a write system call
 // that is executing; the rest of the frame is padded with zeros and marked, so the
-// receiver does not count it. Fence closes the sockets and waits for the
-// goroutines, which then wait for nobody.
+// receiver does not count it. Fence wakes the goroutines, which then wait for
+// nobody, waits for them, and closes the sockets.
 //
 // The lock of a provider may be held when that of a session is taken, and that when
 // a connection's reading is; grants' locks are taken last, alone.

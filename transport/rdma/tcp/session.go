@@ -157,8 +157,9 @@ func (s *session) fail(err error) {
 	s.leaveLocked(down, err)
 }
 
-// leaveLocked ends connecting or up: sockets are closed, goroutines end, and reap
-// completes the rest.
+// leaveLocked ends connecting or up: what waits for a socket is woken and ends, and
+// reap does the rest. To close a socket here would wait for the system calls that
+// are executing.
 func (s *session) leaveLocked(to state, why error) {
 	if s.state == ending || s.state == down {
 		s.state = max(s.state, to)
@@ -170,9 +171,7 @@ func (s *session) leaveLocked(to state, why error) {
 	}
 	for _, c := range s.conns {
 		if c != nil {
-			// What the kernel still holds need not arrive: its writes are unknown.
-			_ = c.sock.SetLinger(0)
-			_ = c.sock.Close()
+			_ = c.sock.SetDeadline(time.Unix(1, 0))
 		}
 	}
 	s.cancel()
@@ -182,6 +181,13 @@ func (s *session) leaveLocked(to state, why error) {
 func (s *session) reap() {
 	<-s.context.Done()
 	s.running.Wait()
+	for _, c := range s.conns { // nothing attaches any more
+		if c != nil {
+			// What the kernel still holds need not arrive: its writes are unknown.
+			_ = c.sock.SetLinger(0)
+			_ = c.sock.Close()
+		}
+	}
 	s.mu.Lock()
 	rest := s.endLocked(func(*write) bool { return true })
 	s.queue.DropAll()
