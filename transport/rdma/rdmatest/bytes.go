@@ -222,9 +222,9 @@ func tagsTakeTurns(t *testing.T, w *world) {
 		ws = append(ws, w.write(1, g, contiguous(from, 0, to, 0, size)))
 	}
 	little := w.write(2, g, contiguous(from, 0, to, 0, 8))
-	w.a.post(number, ws...)
-	w.a.post(number, little)
-	w.a.awaitWrites(append(ws, little))
+	ws = append(ws, little)
+	w.a.post(number, ws...) // at once, so that none of them has a start
+	w.a.awaitWrites(ws)
 	before := 0
 	for _, c := range w.a.completions() {
 		if c.ID == little.ID {

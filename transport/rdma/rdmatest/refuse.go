@@ -195,11 +195,12 @@ func regionsInUseStay(t *testing.T, w *world) {
 	if again.Region == to.Region || again.Region == unused.Region || again.Region == 0 {
 		t.Errorf("region id %d was used before, or is 0", again.Region)
 	}
-	busy := w.register(w.a, size)
-	g = w.grant(w.b, whole(again))
+	const large = 32 << 20 // so that Deregister comes long before the end
+	busy, busyTo := w.register(w.a, large), w.register(w.b, large)
+	g = w.grant(w.b, whole(busyTo))
 	var ws []*rdma.Write
-	for range 64 {
-		ws = append(ws, w.write(2, g, contiguous(busy, 0, again, 0, size)))
+	for range 32 {
+		ws = append(ws, w.write(2, g, contiguous(busy, 0, busyTo, 0, large)))
 	}
 	w.a.post(number, ws...)
 	err := w.a.p.Deregister(busy.Region)
