@@ -65,10 +65,16 @@ func (e *Engine) Drained(waiting int) {
 	e.drained = nil
 }
 
-// EngineName names the actor of an engine.
+// EngineName names the place of an engine.
 func EngineName(e messages.Engine) string {
 	r := e.Rank
 	return fmt.Sprintf("%s-dp%d-pp%d-cp%d-tp%d", e.Instance, r.DP, r.PP, r.CP, r.TP)
+}
+
+// EngineActorName names the actor of one attachment of an engine: what comes late
+// for the one before does not reach it.
+func EngineActorName(e messages.Engine) string {
+	return fmt.Sprintf("%s-%x", EngineName(e), e.Incarnation)
 }
 
 // OnMemoryRegistered offers the engine to the registry, now that its memory can
@@ -114,18 +120,14 @@ func (e *Engine) attached(err error) {
 	}
 }
 
-// Stop ends what the engine has with others. The transport ends its writes and
-// grants before its memory is deregistered: messages of one sender keep order.
-func (e *Engine) Stop(c actor.Context) {
+// Stop tells the callers. What the engine has in flight is ended by the supervisor
+// of engines, which then takes it out of its roster.
+func (e *Engine) Stop() {
 	e.stopping = true
 	cause := e.Cause(messages.CauseKind_CAUSE_DETACHED, fmt.Sprintf("engine %s was detached", e.Self))
 	e.attached(fmt.Errorf("engine %s was stopped", e.Self))
-	c.Send(e.Registry, &DetachEngine{Engine: e.Self, Cause: cause})
 	e.EachRoom(func(r *RoomBase) { r.Finish(&messages.Outcome{Cause: cause}, 0, 0) })
 }
-
-// Stopping says whether the engine is being stopped: nothing is begun any more.
-func (e *Engine) Stopping() bool { return e.stopping }
 
 // EndedError is why a room cannot be opened any more: it has ended here, or a
 // later attempt has begun. nil: it can.

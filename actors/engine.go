@@ -18,6 +18,7 @@ import (
 type EngineConfig struct {
 	Env  *Env
 	Self messages.Engine
+	Node messages.Node // that it is attached to
 	// Layout is the instance that the engine belongs to, with at least this
 	// rank's shards and metadata rows.
 	Layout *kv.Instance
@@ -126,10 +127,27 @@ func (e *Engine) Room(id messages.RoomID) *RoomBase { return e.rooms[id] }
 // Open is how many rooms are open.
 func (e *Engine) Open() int { return len(e.rooms) }
 
-// OpenAttempt is the attempt of this room that is open.
-func (e *Engine) OpenAttempt(room uint64) (messages.RoomID, bool) {
-	attempt, ok := e.attempts[room]
-	return messages.RoomID{Room: room, Attempt: attempt}, ok
+// Earlier is an earlier attempt of a room that is open and has no outcome yet; nil:
+// there is none, and the later one may begin.
+func (e *Engine) Earlier(id messages.RoomID) *RoomBase {
+	attempt, ok := e.attempts[id.Room]
+	r := e.rooms[messages.RoomID{Room: id.Room, Attempt: attempt}]
+	if !ok || attempt >= id.Attempt || r == nil || r.Outcome != nil {
+		return nil
+	}
+	return r
+}
+
+// RoomGone tells an engine that a room's actor is gone. The engine sends it to
+// itself: the runtime's Terminated overtakes what the room's actor had sent
+// before, and this does not.
+type RoomGone struct{ Actor *actor.PID }
+
+// OnTerminated passes the end of a room's actor on, behind all that it had sent.
+func (e *Engine) OnTerminated(c actor.Context, m *actor.Terminated) {
+	if !e.stopping { // the supervisor of engines ends what a stopped one had
+		c.Send(c.Self(), &RoomGone{Actor: m.Who})
+	}
 }
 
 // ByActor is the room whose actor this is, nil when there is none.
@@ -191,7 +209,13 @@ func (e *Engine) Send(c actor.Context, r *RoomBase, to messages.Engine, body any
 	e.reply(c, node, messages.NewRoom(r.ID, e.Self, to, body))
 }
 
+// reply sends a room message to a node; to this one without leaving it: ranks of
+// one instance may share a node.
 func (e *Engine) reply(c actor.Context, node messages.Node, m *messages.Room) {
+	if node == e.Node {
+		c.Send(c.Parent(), &FromPeer{Node: node, Body: m})
+		return
+	}
 	c.Send(e.Peer(node), &ToPeer{Node: node, Body: m})
 }
 

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -15,6 +16,7 @@ type SpawnEngine struct {
 	Engine messages.Engine
 	Props  *actor.Props
 	Reply  func(*actor.PID, error)
+	Gone   func() // called once, when its actor is gone: nobody answers any more
 }
 
 // StopEngine detaches an engine. Done is called when its actor, and all that it
@@ -27,11 +29,19 @@ type StopEngine struct {
 // DrainEngines drains every engine of the node. (node -> engines)
 type DrainEngines struct{ Done func() }
 
+// engineEnded tells that nothing of an engine is in flight any more.
+type engineEnded struct {
+	entry *engineEntry
+	open  int // grants that nothing closed
+}
+
 // Engines is the supervisor of the engine actors of a node: it finds the engine
 // that a message is for, and tells all of them what happens to nodes. When one
-// dies, it has the transport end what that one had in flight.
+// dies, it has the transport end what that one had in flight. Until that is done
+// the place of the engine is taken, and it is still on its roster.
 type Engines struct {
 	env       *Env
+	self      messages.Node
 	transport *actor.PID
 	registry  *actor.PID
 	peer      func(messages.Node) *actor.PID
@@ -41,15 +51,19 @@ type Engines struct {
 }
 
 type engineEntry struct {
-	engine messages.Engine
-	pid    *actor.PID
-	done   []func()
+	engine  messages.Engine
+	pid     *actor.PID
+	gone    func()
+	ended   bool           // its actor is gone; what it had in flight may not be
+	done    []func()       // who waits for the end of that
+	drained []func()       // who waits for its last room
+	next    []*SpawnEngine // that wait for the place
 }
 
 // NewEngines is the Props of the supervisor of engines.
-func NewEngines(env *Env, transport, registry *actor.PID, peer func(messages.Node) *actor.PID) *actor.Props {
+func NewEngines(env *Env, self messages.Node, transport, registry *actor.PID, peer func(messages.Node) *actor.PID) *actor.Props {
 	return env.Props(func() actor.Actor {
-		return &Engines{env: env, transport: transport, registry: registry, peer: peer, engines: map[string]*engineEntry{}}
+		return &Engines{env: env, self: self, transport: transport, registry: registry, peer: peer, engines: map[string]*engineEntry{}}
 	})
 }
 
@@ -62,6 +76,8 @@ func (e *Engines) Receive(c actor.Context) {
 		e.onStopEngine(c, m)
 	case *DrainEngines:
 		e.onDrainEngines(c, m)
+	case *engineEnded:
+		e.onEngineEnded(c, m)
 	case *FromPeer:
 		e.onFromPeer(c, m)
 	case *PairUp, *PairWaiting, *PairDown, *EngineLost, *LinkUp, *LinkDown, *LinkSuspect, *LinkFenced, *LinkLost:
@@ -77,15 +93,19 @@ func (e *Engines) Receive(c actor.Context) {
 func (e *Engines) onSpawnEngine(c actor.Context, m *SpawnEngine) {
 	name := EngineName(m.Engine)
 	if old := e.engines[name]; old != nil {
+		if old.ended {
+			old.next = append(old.next, m)
+			return
+		}
 		m.Reply(nil, fmt.Errorf("engine %s is attached to this node already, as %s", m.Engine, old.engine))
 		return
 	}
-	pid, err := c.SpawnNamed(m.Props, name)
+	pid, err := c.SpawnNamed(m.Props, EngineActorName(m.Engine))
 	if err != nil {
 		m.Reply(nil, fmt.Errorf("engine %s: %w", m.Engine, err))
 		return
 	}
-	e.engines[name] = &engineEntry{engine: m.Engine, pid: pid}
+	e.engines[name] = &engineEntry{engine: m.Engine, pid: pid, gone: m.Gone}
 	m.Reply(pid, nil)
 }
 
@@ -95,20 +115,30 @@ func (e *Engines) onStopEngine(c actor.Context, m *StopEngine) {
 		m.Done()
 		return
 	}
-	entry.done = append(entry.done, m.Done)
-	c.Stop(entry.pid)
+	if entry.done = append(entry.done, m.Done); !entry.ended {
+		c.Stop(entry.pid)
+	}
 }
 
+// onDrainEngines waits for the last room of each engine, or for its end.
 func (e *Engines) onDrainEngines(c actor.Context, m *DrainEngines) {
 	var left atomic.Int64 // the engines answer from their own actors
 	left.Store(int64(len(e.engines)) + 1)
-	done := func() {
+	one := func() {
 		if left.Add(-1) == 0 {
 			m.Done()
 		}
 	}
-	e.forward(c, &DrainEngine{Done: done})
-	done()
+	for _, entry := range e.engines {
+		once := sync.OnceFunc(one)
+		if entry.ended {
+			once()
+			continue
+		}
+		entry.drained = append(entry.drained, once)
+		c.Send(entry.pid, &DrainEngine{Done: once})
+	}
+	one()
 }
 
 // onFromPeer routes a room message by the engine that it is for.
@@ -119,42 +149,65 @@ func (e *Engines) onFromPeer(c actor.Context, m *FromPeer) {
 		return
 	}
 	to := room.GetTo().Engine()
-	if entry := e.engines[EngineName(to)]; entry != nil {
+	if entry := e.engines[EngineName(to)]; entry != nil && !entry.ended {
 		c.Send(entry.pid, m)
 		return
 	}
 	if _, ok := room.Unwrap().(*messages.Answer); ok {
 		return // answers are never answered
 	}
-	c.Send(e.peer(m.Node), &ToPeer{Node: m.Node, Body: messages.NewRoom(room.ID(), to, room.GetFrom().Engine(), &messages.Answer{
+	answer := messages.NewRoom(room.ID(), to, room.GetFrom().Engine(), &messages.Answer{
 		Field: "to", Got: to.String(), Want: "an engine that is attached to this node",
-	})})
+	})
+	if m.Node == e.self {
+		c.Send(c.Self(), &FromPeer{Node: e.self, Body: answer})
+		return
+	}
+	c.Send(e.peer(m.Node), &ToPeer{Node: m.Node, Body: answer})
 }
 
 func (e *Engines) forward(c actor.Context, m any) {
 	for _, entry := range e.engines { // each to its own actor: the order between them is nobody's
-		c.Send(entry.pid, m)
+		if !entry.ended {
+			c.Send(entry.pid, m)
+		}
 	}
 }
 
-// onTerminated is the detach of an engine, wished or not: what it had in flight
-// is ended by the transport, which then forgets its memory.
+// onTerminated is the end of an engine's actor, wished or not: what it had in
+// flight is ended by the transport, which then forgets its memory.
 func (e *Engines) onTerminated(c actor.Context, m *actor.Terminated) {
-	for name, entry := range e.engines {
-		if !entry.pid.Equal(m.Who) {
+	for _, entry := range e.engines {
+		if !entry.pid.Equal(m.Who) || entry.ended {
 			continue
 		}
-		delete(e.engines, name)
-		c.Send(e.registry, &DetachEngine{Engine: entry.engine, Cause: &messages.Cause{
-			Kind: messages.CauseKind_CAUSE_DETACHED, Text: "engine " + entry.engine.String() + " is gone", Origin: entry.engine.String(),
-		}})
+		entry.ended = true
+		entry.gone()
+		for _, drained := range entry.drained {
+			drained()
+		}
+		self, root := c.Self(), e.env.System.Root
 		c.Send(e.transport, &EndOwner{Owner: entry.pid, Done: func(open int) {
-			if open > 0 {
-				e.env.Log.Error("engine ended with grants that nothing closed", zap.Stringer("engine", entry.engine), zap.Int("grants", open))
-			}
-			for _, done := range entry.done {
-				done()
-			}
+			root.Send(self, &engineEnded{entry: entry, open: open})
 		}})
+	}
+}
+
+// onEngineEnded takes the engine out of its roster: now another may take its
+// place.
+func (e *Engines) onEngineEnded(c actor.Context, m *engineEnded) {
+	entry := m.entry
+	if m.open > 0 {
+		e.env.Log.Error("engine ended with grants that nothing closed", zap.Stringer("engine", entry.engine), zap.Int("grants", m.open))
+	}
+	delete(e.engines, EngineName(entry.engine))
+	c.Send(e.registry, &DetachEngine{Engine: entry.engine, Cause: &messages.Cause{
+		Kind: messages.CauseKind_CAUSE_DETACHED, Text: "engine " + entry.engine.String() + " was detached", Origin: entry.engine.String(),
+	}})
+	for _, done := range entry.done {
+		done()
+	}
+	for _, next := range entry.next {
+		e.onSpawnEngine(c, next)
 	}
 }

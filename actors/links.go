@@ -15,7 +15,9 @@ func (e *Engine) OnLink(c actor.Context, m any) bool {
 	case *PairUp:
 		e.onPairUp(c, m)
 	case *PairWaiting:
-		e.waiting[e.peerOf(m.Prefill, m.Decode)] = true
+		if e.ours(m.Prefill, m.Decode) {
+			e.waiting[e.peerOf(m.Prefill, m.Decode)] = true
+		}
 	case *PairDown:
 		e.onPairDown(c, m)
 	case *EngineLost:
@@ -74,6 +76,15 @@ func enginesAt(p *messages.Pairing, node messages.Node, self messages.Engine) []
 	return at
 }
 
+// ours says whether a pair of instances is of this engine's: a node may have
+// engines of several.
+func (e *Engine) ours(prefill, decode string) bool {
+	if e.Role == messages.Role_ROLE_PREFILL {
+		return prefill == e.Self.Instance
+	}
+	return decode == e.Self.Instance
+}
+
 // peerOf is the instance on the other side.
 func (e *Engine) peerOf(prefill, decode string) string {
 	if e.Role == messages.Role_ROLE_PREFILL {
@@ -83,6 +94,9 @@ func (e *Engine) peerOf(prefill, decode string) string {
 }
 
 func (e *Engine) onPairUp(c actor.Context, m *PairUp) {
+	if !e.ours(m.Pairing.Prefill, m.Pairing.Decode) {
+		return
+	}
 	peer := e.peerOf(m.Pairing.Prefill, m.Pairing.Decode)
 	e.Pairs[peer] = m.Pairing
 	delete(e.waiting, peer)
@@ -110,6 +124,9 @@ func (e *Engine) Pair(c actor.Context, r *RoomBase) {
 }
 
 func (e *Engine) onPairDown(c actor.Context, m *PairDown) {
+	if !e.ours(m.Prefill, m.Decode) {
+		return
+	}
 	peer := e.peerOf(m.Prefill, m.Decode)
 	delete(e.Pairs, peer)
 	delete(e.waiting, peer)

@@ -50,7 +50,7 @@ func (e *Engine) Arrive(c actor.Context, m *FromPeer, opens func(body any) bool,
 		return a, true
 	}
 	if newest, ok := e.newest(a.ID.Room); ok && newest != a.ID.Attempt {
-		return a, e.otherAttempt(c, m.Node, a, newest, supersede)
+		return a, e.otherAttempt(c, m.Node, a, newest, opens, supersede)
 	}
 	if opens(a.Body) {
 		return a, true
@@ -118,16 +118,16 @@ func (e *Engine) newest(room uint64) (uint32, bool) {
 
 // otherAttempt handles a message of another attempt than the newest: an earlier
 // one is over; a later one supersedes, and opens once the earlier has ended.
-func (e *Engine) otherAttempt(c actor.Context, node messages.Node, a Arrival, newest uint32, supersede func(*RoomBase)) bool {
+func (e *Engine) otherAttempt(c actor.Context, node messages.Node, a Arrival, newest uint32, opens func(any) bool, supersede func(*RoomBase)) bool {
 	if a.ID.Attempt < newest {
 		e.answer(c, node, a, e.Superseded(a.ID, newest))
 		return false
 	}
-	if r := e.rooms[messages.RoomID{Room: a.ID.Room, Attempt: newest}]; r != nil {
+	if r := e.Earlier(a.ID); r != nil {
 		supersede(r)
 		return false
 	}
-	return true
+	return opens(a.Body)
 }
 
 // Superseded is the outcome of an attempt after which a later one began.

@@ -24,18 +24,15 @@ func (w *Waiting[T]) Add(v T, until time.Time) {
 	w.entries = append(w.entries, waiting[T]{v, until})
 }
 
-// Head is the first in the queue.
-func (w *Waiting[T]) Head() (T, bool) {
-	if len(w.entries) == 0 {
-		var none T
-		return none, false
+// First is the first in the queue that may go.
+func (w *Waiting[T]) First(may func(T) bool) (T, bool) {
+	for _, e := range w.entries {
+		if may(e.value) {
+			return e.value, true
+		}
 	}
-	return w.entries[0].value, true
-}
-
-// Next takes the first out of the queue.
-func (w *Waiting[T]) Next() {
-	w.entries = append(w.entries[:0], w.entries[1:]...)
+	var none T
+	return none, false
 }
 
 // Has says whether one of those that wait is it.

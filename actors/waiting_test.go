@@ -22,17 +22,21 @@ func TestWaitingKeepsOrderAndExpires(t *testing.T) {
 		t.Errorf("expired %v, want b and c: the deadline is inclusive", got)
 	}
 	w.Add("d", start.Add(time.Minute))
-	if head, ok := w.Head(); !ok || head != "a" {
-		t.Errorf("head %q, want a", head)
+	all := func(string) bool { return true }
+	if head, ok := w.First(all); !ok || head != "a" {
+		t.Errorf("first %q, want a", head)
+	}
+	if head, ok := w.First(func(s string) bool { return s != "a" }); !ok || head != "d" {
+		t.Errorf("first but a: %q, want d", head)
 	}
 	if got := w.Remove(func(s string) bool { return s == "a" }); !slices.Equal(got, []string{"a"}) {
 		t.Errorf("removed %v", got)
 	}
-	if head, _ := w.Head(); head != "d" || w.Len() != 1 || !w.Has(func(s string) bool { return s == "d" }) {
-		t.Errorf("head %q of %d, want d of 1", head, w.Len())
+	if head, _ := w.First(all); head != "d" || w.Len() != 1 || !w.Has(func(s string) bool { return s == "d" }) {
+		t.Errorf("first %q of %d, want d of 1", head, w.Len())
 	}
-	w.Next()
-	if _, ok := w.Head(); ok || w.Len() != 0 {
+	w.Remove(all)
+	if _, ok := w.First(all); ok || w.Len() != 0 {
 		t.Error("the queue is not empty")
 	}
 }

@@ -49,10 +49,13 @@ func (n *Node) goodbye(ctx context.Context) error {
 func (n *Node) release(ctx context.Context) error {
 	var errs []error
 	if n.gossip != nil {
-		errs = append(errs, n.gossip.Leave(ctx), n.gossip.Close())
+		if ctx.Err() == nil { // else the goodbye has no time: the others see a crash
+			errs = append(errs, n.gossip.Leave(ctx))
+		}
+		errs = append(errs, n.gossip.Close())
 	}
 	if n.root != nil {
-		errs = append(errs, n.stopActors(ctx))
+		errs = append(errs, n.stopActors())
 	}
 	if n.remote != nil {
 		errs = append(errs, n.remote.Close())
@@ -60,19 +63,13 @@ func (n *Node) release(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// stopActors stops the tree. The transport actor closes the providers: after it,
-// no byte moves.
-func (n *Node) stopActors(ctx context.Context) error {
-	stopped := n.env.System.Root.StopFuture(n.root)
-	ended := make(chan error, 1)
-	go func() { ended <- stopped.Wait() }() // ends with the future, in 10 s at most
-	select {
-	case err := <-ended:
-		if errors.Is(err, actor.ErrDeadLetter) {
-			return nil // it had stopped already
-		}
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
+// stopActors stops the tree, whatever the caller's context says: the transport
+// actor closes the providers, and only after that no byte moves. The future ends
+// by itself, in 10 s.
+func (n *Node) stopActors() error {
+	err := n.env.System.Root.StopFuture(n.root).Wait()
+	if errors.Is(err, actor.ErrDeadLetter) {
+		return nil // it had stopped already
 	}
+	return err
 }

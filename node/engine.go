@@ -79,14 +79,18 @@ type engine struct {
 	node *Node
 	id   messages.Engine
 	pid  *actor.PID
+	gone chan struct{} // closed when its actor has ended
 }
+
+// ErrDetached is what an engine answers that was detached, or whose actor failed.
+var ErrDetached = errors.New("node: the engine is detached")
 
 // ID is the engine's name on the wire: its instance, rank and incarnation.
 func (e *engine) ID() messages.Engine { return e.id }
 
 // Holding is what the engine holds now.
 func (e *engine) Holding(ctx context.Context) (actors.Holding, error) {
-	return ask(ctx, e.node, e.pid, func(reply func(actors.Holding)) any { return &actors.Inspect{Reply: reply} })
+	return askEngine(ctx, e, func(reply func(actors.Holding)) any { return &actors.Inspect{Reply: reply} })
 }
 
 // Detach takes the engine out of its roster, ends its rooms, and returns when
@@ -130,7 +134,7 @@ func (n *Node) attach(ctx context.Context, c EngineConfig, props func(actors.Eng
 	id := messages.Engine{Instance: c.Instance, Rank: c.Rank, Incarnation: n.newIncarnation()}
 	attached := make(chan error, 1)
 	p, err := props(actors.EngineConfig{
-		Env: n.env, Self: id, Layout: c.Layout, Memory: c.Memory, Limits: c.Limits, Rooms: n.config.Rooms,
+		Env: n.env, Self: id, Node: n.self, Layout: c.Layout, Memory: c.Memory, Limits: c.Limits, Rooms: n.config.Rooms,
 		Registry: n.registry, Transport: n.transport, Peer: n.peer,
 		Attached: func(err error) { attached <- err },
 	})
@@ -141,11 +145,19 @@ func (n *Node) attach(ctx context.Context, c EngineConfig, props func(actors.Eng
 		pid *actor.PID
 		err error
 	}
+	gone := make(chan struct{})
 	s, err := ask(ctx, n, n.engines, func(reply func(spawned)) any {
-		return &actors.SpawnEngine{Engine: id, Props: p, Reply: func(pid *actor.PID, err error) { reply(spawned{pid, err}) }}
+		return &actors.SpawnEngine{
+			Engine: id, Props: p, Gone: func() { close(gone) },
+			Reply: func(pid *actor.PID, err error) { reply(spawned{pid, err}) },
+		}
 	})
-	if err != nil || s.err != nil {
-		return nil, errors.Join(err, s.err)
+	if err != nil { // it may be spawned yet
+		n.env.System.Root.Send(n.engines, &actors.StopEngine{Engine: id, Done: func() {}})
+		return nil, err
+	}
+	if s.err != nil {
+		return nil, s.err
 	}
 	select {
 	case err = <-attached:
@@ -158,7 +170,7 @@ func (n *Node) attach(ctx context.Context, c EngineConfig, props func(actors.Eng
 		n.env.System.Root.Send(n.engines, &actors.StopEngine{Engine: id, Done: func() {}})
 		return nil, err
 	}
-	return &engine{node: n, id: id, pid: s.pid}, nil
+	return &engine{node: n, id: id, pid: s.pid, gone: gone}, nil
 }
 
 // check says what is wrong with what the caller gave.
@@ -193,16 +205,32 @@ func (c *EngineConfig) check() error {
 // ask sends a message that carries a reply func, and waits for the reply, the
 // context or the end of the node.
 func ask[T any](ctx context.Context, n *Node, to *actor.PID, message func(reply func(T)) any) (T, error) {
+	return await(ctx, n, to, nil, nil, message)
+}
+
+// askEngine is ask of an engine's actor, which may be gone.
+func askEngine[T any](ctx context.Context, e *engine, message func(reply func(T)) any) (T, error) {
+	return await(ctx, e.node, e.pid, e.gone, ErrDetached, message)
+}
+
+// await is ask; gone, if it is not nil, ends it with an error.
+func await[T any](ctx context.Context, n *Node, to *actor.PID, gone <-chan struct{}, goneErr error, message func(reply func(T)) any) (T, error) {
+	var none T
 	reply := make(chan T, 1)
 	n.env.System.Root.Send(to, message(func(v T) { reply <- v }))
 	select {
 	case v := <-reply:
 		return v, nil
 	case <-ctx.Done():
-		var none T
 		return none, context.Cause(ctx)
 	case <-n.done:
-		var none T
 		return none, n.Err()
+	case <-gone:
+	}
+	select { // it may have answered before it ended
+	case v := <-reply:
+		return v, nil
+	default:
+		return none, goneErr
 	}
 }

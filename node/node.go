@@ -152,7 +152,7 @@ func (n *Node) spawn(ctx context.Context) error {
 		{actors.TransportName, transportProps},
 		{actors.RegistryName, registryProps},
 		{actors.PeersName, peerProps},
-		{actors.EnginesName, actors.NewEngines(n.env, n.transport, n.registry, n.peer)},
+		{actors.EnginesName, actors.NewEngines(n.env, n.self, n.transport, n.registry, n.peer)},
 	}, func(err error) { started <- err }, n.fail), n.env.Names.Root())
 	if err != nil {
 		return fmt.Errorf("spawn %s: %w", n.env.Names.Root(), err)

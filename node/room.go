@@ -52,17 +52,31 @@ func (r *room) Wait(ctx context.Context) (Result, error) {
 	}
 	select {
 	case e := <-r.ended:
-		cause := e.Outcome.GetCause()
-		r.result = &Result{
-			Complete: e.Outcome.GetComplete(), Kind: cause.GetKind(), Cause: causeText(cause),
-			Bytes: e.Bytes, Copies: e.Copies, Took: r.engine.node.env.Clock.Now().Sub(r.since),
-		}
-		return *r.result, nil
+		return r.end(e), nil
 	case <-ctx.Done():
 		return Result{}, context.Cause(ctx)
 	case <-r.engine.node.done:
 		return Result{}, r.engine.node.Err()
+	case <-r.engine.gone:
 	}
+	select { // it may have ended before its engine did
+	case e := <-r.ended:
+		return r.end(e), nil
+	default:
+		return r.end(&actors.Ended{Outcome: &messages.Outcome{Cause: &messages.Cause{
+			Kind: messages.CauseKind_CAUSE_DETACHED, Text: "the engine's actor is gone", Origin: r.engine.id.String(),
+		}}}), nil
+	}
+}
+
+// end keeps how the room ended.
+func (r *room) end(e *actors.Ended) Result {
+	cause := e.Outcome.GetCause()
+	r.result = &Result{
+		Complete: e.Outcome.GetComplete(), Kind: cause.GetKind(), Cause: causeText(cause),
+		Bytes: e.Bytes, Copies: e.Copies, Took: r.engine.node.env.Clock.Now().Sub(r.since),
+	}
+	return *r.result
 }
 
 // causeText reads: aborted: the client went away (decode-1(...)).
@@ -119,7 +133,7 @@ func (r *room) open(ctx context.Context, message func(opened func(*actors.Opened
 		opened *actors.Opened
 		err    error
 	}
-	a, err := ask(ctx, r.engine.node, r.engine.pid, func(reply func(answer)) any {
+	a, err := askEngine(ctx, r.engine, func(reply func(answer)) any {
 		return message(
 			func(o *actors.Opened, err error) { reply(answer{o, err}) },
 			func(e *actors.Ended) { r.ended <- e },
@@ -127,6 +141,7 @@ func (r *room) open(ctx context.Context, message func(opened func(*actors.Opened
 	})
 	if err != nil {
 		r.Abort("the caller stopped waiting for pages")
+		r.Free()
 		return err
 	}
 	r.opened, r.since = a.opened, r.engine.node.env.Clock.Now()

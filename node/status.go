@@ -32,7 +32,7 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 // work together. An error is the context's, with what is missing until then.
 func (n *Node) WaitPaired(ctx context.Context, prefill, decode string) error {
 	_, err := ask(ctx, n, n.registry, func(reply func(struct{})) any {
-		return &registry.AwaitPair{Prefill: prefill, Decode: decode, Ready: func() { reply(struct{}{}) }}
+		return &registry.AwaitPair{Prefill: prefill, Decode: decode, Ready: func() { reply(struct{}{}) }, Over: func() bool { return ctx.Err() != nil }}
 	})
 	if err == nil || ctx.Err() == nil {
 		return err

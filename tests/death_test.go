@@ -30,6 +30,13 @@ func killOnce(who func(id string) bool, when func(message any) bool) (func(*node
 	}, killed
 }
 
+// engineActor says whether an actor is that of an engine, in this place.
+func engineActor(place string) func(id string) bool {
+	return func(id string) bool {
+		return strings.HasPrefix(id, "kvferry/engines/"+place+"-") && !strings.Contains(id, "/room-")
+	}
+}
+
 // roomEvent says whether a message is this event of a room.
 func roomEvent[T transfer.Event](m any) bool {
 	e, ok := m.(*actors.RoomEvent)
@@ -89,7 +96,9 @@ func TestDeadRoomActorEndsItsRoomAndFreesItsPages(t *testing.T) {
 // engine can be attached again.
 func TestDeadEngineActorIsADetach(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		plant, killed := killOnce(func(id string) bool { return strings.HasSuffix(id, "/engines/d-dp0-pp0-cp0-tp0") }, func(m any) bool {
+		plant, killed := killOnce(func(id string) bool {
+			return strings.Contains(id, "/engines/d-dp0-pp0-cp0-tp0") && !strings.Contains(id, "/room-")
+		}, func(m any) bool {
 			_, ok := m.(*actors.GrantArrived)
 			return ok
 		})

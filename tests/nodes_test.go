@@ -404,7 +404,7 @@ func TestPagesStayTheCallersUntilTheyAreFreed(t *testing.T) {
 		p := newPair(w)
 		p.wait()
 		const all = 64 * 16 // tokens: every page of the prefill pool
-		r, err := p.decode.decode.Receive(w.ctx(time.Minute), node.ReceiveRequest{Room: 1, Prefill: "p", Length: all})
+		r, err := p.decode.decode.Receive(w.ctx(time.Minute), node.ReceiveRequest{Room: 1, Prefill: "p", Prefix: all / 2, Length: all})
 		if err != nil {
 			t.Fatal(err)
 		}

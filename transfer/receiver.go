@@ -57,8 +57,8 @@ func NewReceiver(now time.Time, c ReceiverConfig) (*Receiver, []Effect, error) {
 	switch {
 	case c.Prefix > c.Length:
 		return nil, nil, fmt.Errorf("receiver: prefix is %d, want at most the length %d", c.Prefix, c.Length)
-	case c.Length > lengthMost:
-		return nil, nil, fmt.Errorf("receiver: length is %d, want at most %d", c.Length, uint64(lengthMost))
+	case c.Length > LengthMost:
+		return nil, nil, fmt.Errorf("receiver: length is %d, want at most %d", c.Length, uint64(LengthMost))
 	case c.NewGrantID == nil:
 		return nil, nil, fmt.Errorf("receiver: NewGrantID is nil, want a source of random ids")
 	case c.Prefill == "":

@@ -10,9 +10,9 @@ import (
 	"kvferry/transport/rdma"
 )
 
-// lengthMost bounds the tokens of a room that came off the wire; kv has the same
+// LengthMost bounds the tokens of a room that came off the wire; kv has the same
 // bound.
-const lengthMost = 1 << 40
+const LengthMost = 1 << 40
 
 // mismatch is what did not fit in a message: got, and what was wanted.
 type mismatch struct{ field, got, want string }
@@ -78,8 +78,8 @@ func readGrant(g *messages.Grant, l *Limits) (p grantPart, bad *mismatch) {
 	p.part, p.parts = g.GetPart(), g.GetParts()
 	p.remaining = time.Duration(min(g.GetRemainingMs(), uint64(l.WaitMax/time.Millisecond))) * time.Millisecond
 	switch {
-	case p.length > lengthMost:
-		return p, differs("length", p.length, fmt.Sprintf("at most %d", uint64(lengthMost)))
+	case p.length > LengthMost:
+		return p, differs("length", p.length, fmt.Sprintf("at most %d", uint64(LengthMost)))
 	case p.prefix > p.length:
 		return p, differs("prefix", p.prefix, fmt.Sprintf("at most the length %d", p.length))
 	case p.parts == 0 || p.parts > uint32(l.GrantParts):

@@ -84,10 +84,12 @@ func (a *Actor) Receive(c actor.Context) {
 		a.OnDrain(m, a.waiting.Len())
 	case *actors.Inspect:
 		m.Reply(a.inspect())
+	case *actors.RoomGone:
+		a.onRoomGone(c, m)
 	case *actor.Terminated:
-		a.onTerminated(c, m)
+		a.OnTerminated(c, m)
 	case *actor.Stopping:
-		a.onStopping(c)
+		a.onStopping()
 	case *actor.Stopped, *actor.Restarting:
 	default:
 		if !a.OnLink(c, m) {
@@ -105,11 +107,21 @@ func (a *Actor) onOpenReceive(c actor.Context, m *actors.OpenReceive) {
 		m.Opened(nil, err)
 		return
 	}
-	if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
-		a.supersede(c, a.Room(earlier))
-	}
+	a.supersedeEarlier(c, m.Room)
 	a.waiting.Add(m, a.Env.Clock.Now().Add(m.Wait))
 	a.serve(c)
+}
+
+// supersedeEarlier ends an earlier attempt, open or waiting.
+func (a *Actor) supersedeEarlier(c actor.Context, id messages.RoomID) {
+	if r := a.Earlier(id); r != nil {
+		a.supersede(c, r)
+	}
+	for _, w := range a.waiting.Remove(func(w *actors.OpenReceive) bool {
+		return w.Room.Room == id.Room && w.Room.Attempt < id.Attempt
+	}) {
+		a.refuse(c, w, a.Superseded(w.Room, id.Attempt).Cause)
+	}
 }
 
 // admit says why a room cannot be opened now or ever.
@@ -121,6 +133,12 @@ func (a *Actor) admit(m *actors.OpenReceive) error {
 	if !a.serving || a.Draining() {
 		return refuse(messages.CauseKind_CAUSE_DETACHED, "engine %s takes no rooms: it is not attached, or its node is leaving", a.Self)
 	}
+	if m.Prefill == "" || m.PrefillDP < 0 {
+		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "prefill is %q dp %d, want the name of an instance and a dp rank of at least 0", m.Prefill, m.PrefillDP)
+	}
+	if m.Length > transfer.LengthMost {
+		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "length is %d, want at most %d", m.Length, uint64(transfer.LengthMost))
+	}
 	if m.Length == 0 || m.Prefix > m.Length {
 		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "prefix is %d and length %d, want a length of at least 1 and a prefix of at most the length", m.Prefix, m.Length)
 	}
@@ -128,11 +146,14 @@ func (a *Actor) admit(m *actors.OpenReceive) error {
 		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY,
 			"tokens %d to %d need %d pages of %d tokens, the pool has %d", m.Prefix, m.Length, need, a.Kv.PageTokens(), total)
 	}
-	if p := a.Pairs[m.Prefill]; p != nil && (m.PrefillDP < 0 || m.PrefillDP >= p.Fit.Prefill().DP) {
+	if p := a.Pairs[m.Prefill]; p != nil && m.PrefillDP >= p.Fit.Prefill().DP {
 		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "prefill dp rank is %d, instance %s has %d", m.PrefillDP, m.Prefill, p.Fit.Prefill().DP)
 	}
 	if a.waiting.Len() >= a.Limits.Waiting {
 		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY, "%d callers wait for pages already, the limit is %d", a.waiting.Len(), a.Limits.Waiting)
+	}
+	if _, held := a.held[id]; held {
+		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "the pages of room %s were not freed", id)
 	}
 	if a.rooms[id] != nil || a.waits(id) {
 		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "room %s is open already", id)
@@ -142,6 +163,19 @@ func (a *Actor) admit(m *actors.OpenReceive) error {
 
 func (a *Actor) waits(id messages.RoomID) bool {
 	return a.waiting.Has(func(m *actors.OpenReceive) bool { return m.Room == id })
+}
+
+// refuse ends the waiting of a caller that is out of the queue. Prefill may have
+// the room already: a receiver without pages declines it.
+func (a *Actor) refuse(c actor.Context, w *actors.OpenReceive, cause *messages.Cause) {
+	delete(a.inquiries, w.Room)
+	w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: cause.Kind, Text: cause.Text})
+	if a.Pairs[w.Prefill] == nil || a.Open() >= a.Limits.Rooms || a.rooms[w.Room] != nil ||
+		a.Draining() || cause.Kind == messages.CauseKind_CAUSE_SUPERSEDED { // the later attempt tells the writers itself
+		a.Records.Put(a.Env.Clock.Now(), w.Room, w.Prefill, &messages.Outcome{Cause: cause})
+		return
+	}
+	a.decline(c, w, cause)
 }
 
 // pagesFor is how many pages hold tokens [prefix, length), from the start of the
@@ -154,30 +188,35 @@ func (a *Actor) pagesFor(prefix, length uint64) uint64 {
 	return (length-1)/page - prefix/page + 1
 }
 
-// serve opens rooms for those who wait, as far as the pool goes.
+// serve opens rooms for those who wait, in order, as far as the pool goes. A room
+// whose earlier attempt has not ended keeps nobody else waiting.
 func (a *Actor) serve(c actor.Context) {
 	for a.Open() < a.Limits.Rooms {
-		m, ok := a.waiting.Head()
+		m, ok := a.waiting.First(a.mayBegin)
 		if !ok {
 			break
 		}
 		if err := a.EndedError(m.Room); err != nil { // it has ended meanwhile, before it began here
-			a.waiting.Next()
-			delete(a.inquiries, m.Room)
+			a.dequeue(m)
 			m.Opened(nil, err)
 			continue
-		}
-		if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
-			break // the earlier attempt has to end first
 		}
 		if a.open(c, m) {
 			continue
 		}
-		if a.mayHold(m) || !a.openAnnounced(c) {
+		if a.mayHold(m) || !a.openBehind(c, m) {
 			break
 		}
 	}
 	a.timer.At(earlier(a.waiting.Due(), a.inquire(c)))
+	a.Drained(a.waiting.Len())
+}
+
+func (a *Actor) mayBegin(m *actors.OpenReceive) bool { return a.Earlier(m.Room) == nil }
+
+func (a *Actor) dequeue(m *actors.OpenReceive) {
+	a.waiting.Remove(func(w *actors.OpenReceive) bool { return w == m })
+	delete(a.inquiries, m.Room)
 }
 
 // open takes pages for a room, begins it and takes it out of the queue. False:
@@ -192,18 +231,20 @@ func (a *Actor) open(c actor.Context, m *actors.OpenReceive) bool {
 	row, _ := a.rows.Take(1)
 	a.ClearMeta(row[0])
 	r := a.begin(c, m, holding{pages: pages, row: row[0]})
-	a.waiting.Remove(func(w *actors.OpenReceive) bool { return w == m })
-	delete(a.inquiries, m.Room)
+	a.dequeue(m)
 	m.Opened(&actors.Opened{Pages: r.table(), MetaRow: r.hold.row}, nil)
 	return true
 }
 
-// mayHold keeps the share of the pool that rooms may hold before prefill has
-// announced them. One room alone may be larger than the share.
+// share is how many pages rooms may hold before prefill has announced them.
+func (a *Actor) share() uint64 {
+	return uint64(a.pages.Total()) * uint64(a.Limits.UnannouncedShare) / 100
+}
+
+// mayHold keeps that share. A room that is larger alone waits for its
+// announcement.
 func (a *Actor) mayHold(m *actors.OpenReceive) bool {
-	share := uint64(a.pages.Total()) * uint64(a.Limits.UnannouncedShare) / 100
-	return a.announced(m.Room) || a.unannounced == 0 ||
-		uint64(a.unannounced)+a.pagesFor(m.Prefix, m.Length) <= share
+	return a.announced(m.Room) || uint64(a.unannounced)+a.pagesFor(m.Prefix, m.Length) <= a.share()
 }
 
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
@@ -213,9 +254,7 @@ func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
 		return
 	}
 	for _, w := range a.waiting.Remove(func(w *actors.OpenReceive) bool { return w.Room == m.Room }) {
-		delete(a.inquiries, w.Room)
-		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: cause.Kind, Text: cause.Text})
-		a.Records.Put(a.Env.Clock.Now(), w.Room, w.Prefill, &messages.Outcome{Cause: cause})
+		a.refuse(c, w, cause)
 	}
 	a.serve(c)
 }
@@ -225,12 +264,9 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 		return
 	}
 	for _, w := range a.waiting.Expired(a.Env.Clock.Now()) {
-		delete(a.inquiries, w.Room)
-		w.Opened(nil, &actors.RefusedError{
-			Room: w.Room, Kind: messages.CauseKind_CAUSE_NO_CAPACITY,
-			Text: fmt.Sprintf("waited %v for %d pages, %d of %d are free and prefill has yet to announce the rooms of %d",
-				w.Wait, a.pagesFor(w.Prefix, w.Length), a.pages.Free(), a.pages.Total(), a.unannounced),
-		})
+		a.refuse(c, w, a.Cause(messages.CauseKind_CAUSE_NO_CAPACITY, fmt.Sprintf(
+			"waited %v for %d pages, %d of %d are free and prefill has yet to announce the rooms of %d",
+			w.Wait, a.pagesFor(w.Prefix, w.Length), a.pages.Free(), a.pages.Total(), a.unannounced)))
 	}
 	a.serve(c)
 }
@@ -245,9 +281,9 @@ func (a *Actor) inspect() actors.Holding {
 	return h
 }
 
-func (a *Actor) onStopping(c actor.Context) {
+func (a *Actor) onStopping() {
 	a.timer.Stop()
-	a.Stop(c)
+	a.Stop()
 	for _, w := range a.waiting.Remove(func(*actors.OpenReceive) bool { return true }) {
 		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: messages.CauseKind_CAUSE_DETACHED, Text: "the engine is being detached"})
 	}

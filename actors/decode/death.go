@@ -13,12 +13,12 @@ import (
 	"kvferry/transport/rdma"
 )
 
-// onTerminated handles the end of a receiver. If its actor died, its grants are
+// onRoomGone handles the end of a receiver. If its actor died, its grants are
 // closed before its pages are anybody's, and then a successor tells the others.
-func (a *Actor) onTerminated(c actor.Context, m *actor.Terminated) {
-	base := a.ByActor(m.Who)
-	if base == nil || a.Stopping() {
-		return // the supervisor of engines ends what a stopped one had
+func (a *Actor) onRoomGone(c actor.Context, m *actors.RoomGone) {
+	base := a.ByActor(m.Actor)
+	if base == nil {
+		return
 	}
 	r := a.rooms[base.ID]
 	r.PID = nil
@@ -100,5 +100,4 @@ func (a *Actor) forget(c actor.Context, r *room) {
 	delete(a.rooms, r.ID)
 	a.Remove(r.RoomBase)
 	a.serve(c)
-	a.Drained(a.waiting.Len())
 }

@@ -21,9 +21,10 @@ const (
 	// trip, and soon enough that a pool does not stand idle for long.
 	inquiryEvery = 200 * time.Millisecond
 
-	// inquiriesMax is about how many rooms it is asked at once. The first in the
-	// queue are those that prefill, with a queue of about the same order, has.
+	// inquiriesMax is about how many rooms it is asked at once. If more wait, they
+	// take turns, inquiryPause apart.
 	inquiriesMax = 64
+	inquiryPause = 20 * time.Millisecond
 )
 
 // inquiry is what is known of a room that waits.
@@ -37,23 +38,26 @@ func (a *Actor) announced(id messages.RoomID) bool {
 	return q != nil && q.announced
 }
 
-// openAnnounced opens the first room in the queue that prefill has announced and
-// that fits. False: there is none.
-func (a *Actor) openAnnounced(c actor.Context) bool {
-	var next *actors.OpenReceive
+// openBehind opens the first room behind the head of the queue that fits: one that
+// prefill has announced or, if the head alone is larger than the share and only
+// waits for its announcement, any that the share has room for. False: there is
+// none.
+func (a *Actor) openBehind(c actor.Context, head *actors.OpenReceive) bool {
+	large := a.pagesFor(head.Prefix, head.Length) > a.share()
+	opened := false
 	a.waiting.Each(func(m *actors.OpenReceive) bool {
-		if a.announced(m.Room) {
-			next = m
+		if m != head && a.mayBegin(m) && (large || a.announced(m.Room)) && a.EndedError(m.Room) == nil {
+			opened = a.open(c, m)
 		}
-		return next == nil
+		return !opened
 	})
-	return next != nil && a.open(c, next)
+	return opened
 }
 
-// inquire asks about the first rooms of a queue that stands before the share, and
+// inquire asks about the rooms of a queue that stands before the share, and
 // returns when it is to be called again; the zero time when it does not stand.
 func (a *Actor) inquire(c actor.Context) time.Time {
-	head, ok := a.waiting.Head()
+	head, ok := a.waiting.First(a.mayBegin)
 	if !ok || a.mayHold(head) {
 		return time.Time{}
 	}
@@ -66,32 +70,38 @@ func (a *Actor) inquire(c actor.Context) time.Time {
 			q = &inquiry{due: now}
 			a.inquiries[m.Room] = q
 		}
-		if !q.announced && !now.Before(q.due) {
+		if q.announced {
+			return true
+		}
+		if !now.Before(q.due) && asked < inquiriesMax && a.ask(c, m) {
+			asked++
 			q.due = now.Add(inquiryEvery)
-			a.ask(c, m)
 		}
-		if !q.announced {
-			next = earlier(next, q.due)
+		if due := q.due; now.Before(due) {
+			next = earlier(next, due)
+		} else {
+			next = earlier(next, now.Add(inquiryPause))
 		}
-		asked++
-		return asked < inquiriesMax
+		return true
 	})
 	return next
 }
 
-// ask asks the first engine that computes the room.
-func (a *Actor) ask(c actor.Context, m *actors.OpenReceive) {
+// ask asks the first engine that computes the room. False: nobody is known.
+func (a *Actor) ask(c actor.Context, m *actors.OpenReceive) bool {
 	p := a.Pairs[m.Prefill]
 	if p == nil {
-		return // not paired: it is asked again
+		return false
 	}
 	senders := p.Fit.Senders(kv.Route{PrefillDP: m.PrefillDP, DecodeDP: a.Self.Rank.DP, Room: m.Room.Room})
 	if len(senders) == 0 {
-		return
+		return false
 	}
-	if member, ok := p.Member(true, senders[0]); ok {
+	member, ok := p.Member(true, senders[0])
+	if ok {
 		a.Send(c, &actors.RoomBase{ID: m.Room, Pairing: p}, member.Engine, &messages.Inquire{})
 	}
+	return ok
 }
 
 func (a *Actor) onInquired(c actor.Context, id messages.RoomID, m *messages.Inquired) {

@@ -68,6 +68,19 @@ func (a *Actor) begin(c actor.Context, m *actors.OpenReceive, h holding) *room {
 	return r
 }
 
+// decline makes a room that holds nothing and only tells the others that it was
+// dropped before its grant.
+func (a *Actor) decline(c actor.Context, m *actors.OpenReceive, cause *messages.Cause) {
+	ask := *m
+	ask.Prefix = ask.Length // it has no pages
+	r := &room{
+		RoomBase: &actors.RoomBase{ID: m.Room, Peer: m.Prefill}, ask: &ask, pageTokens: a.Kv.PageTokens(),
+		announced: true, successor: true, grants: map[rdma.GrantID]*grant{},
+	}
+	a.rooms[m.Room] = r
+	a.spawn(c, r, cause)
+}
+
 // spawn starts the actor of a room. With a cause the machine gives up at once: it
 // is the successor of one that died, and has only to tell the others.
 func (a *Actor) spawn(c actor.Context, r *room, giveUp *messages.Cause) {

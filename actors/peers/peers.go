@@ -69,6 +69,10 @@ type (
 	}
 )
 
+// peerGone is the end of a peer's actor. Terminated overtakes what the peer had
+// told its supervisor; this, which the supervisor sends to itself, does not.
+type peerGone struct{ who *actor.PID }
+
 // New is the Props of the supervisor.
 func New(c Config) (*actor.Props, error) {
 	if len(c.Endpoints) == 0 {
@@ -95,8 +99,10 @@ func (s *Supervisor) Receive(c actor.Context) {
 		s.onSessionFenced(c, m)
 	case *actors.LeavePeers:
 		s.onLeavePeers(c, m)
+	case *peerGone:
+		s.onPeerGone(c, m)
 	case *actor.Terminated:
-		s.onTerminated(c, m)
+		c.Send(c.Self(), &peerGone{who: m.Who}) // behind what the peer had told before
 	case *actor.Stopping:
 		s.leaving = true // who ends from here on is not begun anew
 	case *actor.Started, *actor.Stopped, *actor.Restarting:
@@ -146,13 +152,13 @@ func (s *Supervisor) onNodeDown(c actor.Context, m *actors.NodeDown) {
 	}
 }
 
-// onTerminated: a peer that ended by itself while gossip still shows the node (it
+// onPeerGone: a peer that ended by itself while gossip still shows the node (it
 // said goodbye, or its actor failed) begins anew: nothing is blacklisted for good.
 // What it had is lost, and the others were told; if its actor failed they are
 // told here.
-func (s *Supervisor) onTerminated(c actor.Context, m *actor.Terminated) {
+func (s *Supervisor) onPeerGone(c actor.Context, m *peerGone) {
 	for node, e := range s.peers {
-		if !e.pid.Equal(m.Who) {
+		if !e.pid.Equal(m.who) {
 			continue
 		}
 		delete(s.peers, node)

@@ -111,10 +111,12 @@ func (a *Actor) Receive(c actor.Context) {
 		a.OnDrain(m, a.waiting.Len())
 	case *actors.Inspect:
 		m.Reply(a.Hold(a.pages, a.rows, a.waiting.Len()))
+	case *actors.RoomGone:
+		a.onRoomGone(c, m)
 	case *actor.Terminated:
-		a.onTerminated(c, m)
+		a.OnTerminated(c, m)
 	case *actor.Stopping:
-		a.onStopping(c)
+		a.onStopping()
 	case *actor.Stopped, *actor.Restarting:
 	default:
 		if !a.OnLink(c, m) {
@@ -132,11 +134,21 @@ func (a *Actor) onOpenSend(c actor.Context, m *actors.OpenSend) {
 		m.Opened(nil, err)
 		return
 	}
-	if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
-		a.supersede(c, a.Room(earlier))
-	}
+	a.supersedeEarlier(c, m.Room)
 	a.waiting.Add(m, a.Env.Clock.Now().Add(m.Wait))
 	a.serve(c)
+}
+
+// supersedeEarlier ends an earlier attempt, open or waiting.
+func (a *Actor) supersedeEarlier(c actor.Context, id messages.RoomID) {
+	if r := a.Earlier(id); r != nil {
+		a.supersede(c, r)
+	}
+	for _, w := range a.waiting.Remove(func(w *actors.OpenSend) bool {
+		return w.Room.Room == id.Room && w.Room.Attempt < id.Attempt
+	}) {
+		a.refuse(c, w, a.Superseded(w.Room, id.Attempt).Cause)
+	}
 }
 
 // admit says why a room cannot be opened now or ever.
@@ -161,6 +173,9 @@ func (a *Actor) admit(m *actors.OpenSend) error {
 	if r := a.rooms[id]; r != nil && r.opened {
 		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "room %s is open already", id)
 	}
+	if _, held := a.held[id]; held {
+		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "the pages of room %s were not freed", id)
+	}
 	if a.waits(id) {
 		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "room %s waits for pages already", id)
 	}
@@ -176,27 +191,35 @@ func (a *Actor) pagesFor(tokens uint64) uint64 {
 	return tokens/page + min(1, tokens%page)
 }
 
-// serve opens rooms for those who wait, as far as the pool goes.
+// serve opens rooms for those who wait, in order, as far as the pool goes. A room
+// whose earlier attempt has not ended keeps nobody else waiting.
 func (a *Actor) serve(c actor.Context) {
 	for {
-		m, ok := a.waiting.Head()
+		m, ok := a.waiting.First(func(m *actors.OpenSend) bool { return a.Earlier(m.Room) == nil })
 		if !ok || a.Open() >= a.Limits.Rooms && a.rooms[m.Room] == nil {
 			break
 		}
 		if err := a.EndedError(m.Room); err != nil { // it has ended meanwhile, before it began here
-			a.waiting.Next()
+			a.dequeue(m)
 			m.Opened(nil, err)
 			continue
-		}
-		if earlier, ok := a.OpenAttempt(m.Room.Room); ok && earlier.Attempt < m.Room.Attempt {
-			break // the earlier attempt has to end first
 		}
 		if !a.open(c, m) {
 			break
 		}
-		a.waiting.Next()
 	}
 	a.timer.At(a.waiting.Due())
+	a.Drained(a.waiting.Len())
+}
+
+func (a *Actor) dequeue(m *actors.OpenSend) {
+	a.waiting.Remove(func(w *actors.OpenSend) bool { return w == m })
+}
+
+// refuse ends the waiting of a caller that is out of the queue.
+func (a *Actor) refuse(_ actor.Context, w *actors.OpenSend, cause *messages.Cause) {
+	a.Records.Put(a.Env.Clock.Now(), w.Room, "", &messages.Outcome{Cause: cause})
+	w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: cause.Kind, Text: cause.Text})
 }
 
 // open takes pages for a room and tells its machine and its caller. False: there
@@ -215,6 +238,7 @@ func (a *Actor) open(c actor.Context, m *actors.OpenSend) bool {
 	} else {
 		a.unopened--
 	}
+	a.dequeue(m)
 	r.opened, r.tokens, r.RoomBase.Ended = true, m.Tokens, m.Ended
 	r.pages, r.row = pages, row[0]
 	if known {
@@ -248,12 +272,10 @@ func (a *Actor) onSendChunk(c actor.Context, m *actors.SendChunk) {
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
 	cause := a.Cause(messages.CauseKind_CAUSE_ABORTED, m.Reason)
 	if r := a.rooms[m.Room]; r != nil {
-		a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause})
-		return
+		a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause}) // also of one that only a grant has opened
 	}
 	for _, w := range a.waiting.Remove(func(w *actors.OpenSend) bool { return w.Room == m.Room }) {
-		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: cause.Kind, Text: cause.Text})
-		a.Records.Put(a.Env.Clock.Now(), w.Room, "", &messages.Outcome{Cause: cause})
+		a.refuse(c, w, cause)
 	}
 	a.serve(c)
 }
@@ -263,17 +285,19 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 		return
 	}
 	for _, w := range a.waiting.Expired(a.Env.Clock.Now()) {
-		w.Opened(nil, &actors.RefusedError{
-			Room: w.Room, Kind: messages.CauseKind_CAUSE_NO_CAPACITY,
-			Text: fmt.Sprintf("waited %v for %d pages, %d of %d are free", w.Wait, a.pagesFor(w.Tokens), a.pages.Free(), a.pages.Total()),
-		})
+		cause := a.Cause(messages.CauseKind_CAUSE_NO_CAPACITY, fmt.Sprintf(
+			"waited %v for %d pages, %d of %d are free", w.Wait, a.pagesFor(w.Tokens), a.pages.Free(), a.pages.Total()))
+		if r := a.rooms[w.Room]; r != nil {
+			a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause})
+		}
+		a.refuse(c, w, cause)
 	}
 	a.serve(c)
 }
 
-func (a *Actor) onStopping(c actor.Context) {
+func (a *Actor) onStopping() {
 	a.timer.Stop()
-	a.Stop(c)
+	a.Stop()
 	for _, w := range a.waiting.Remove(func(*actors.OpenSend) bool { return true }) {
 		w.Opened(nil, &actors.RefusedError{Room: w.Room, Kind: messages.CauseKind_CAUSE_DETACHED, Text: "the engine is being detached"})
 	}

@@ -52,6 +52,9 @@ func (a *Actor) onFromPeer(c actor.Context, m *actors.FromPeer) {
 		a.Send(c, &actors.RoomBase{ID: in.ID}, in.From, &messages.Inquired{Known: r != nil && r.opened})
 		return
 	}
+	if _, ok := in.Body.(*messages.Inquired); ok {
+		return // not for prefill
+	}
 	if in.Room == nil {
 		if a.unopened >= a.Limits.UnopenedRooms || a.Open() >= a.Limits.Rooms {
 			return // not acknowledged: it comes again, and there may be room then
@@ -157,13 +160,13 @@ func (a *Actor) onRoomQuiesced(c actor.Context, m *actors.RoomQuiesced) {
 	})
 }
 
-// onTerminated handles the end of a sender. Whether its machine had finished or
+// onRoomGone handles the end of a sender. Whether its machine had finished or
 // its actor died, nothing of it is forgotten before its writes are quiesced. If
 // it died, a successor then tells the others.
-func (a *Actor) onTerminated(c actor.Context, m *actor.Terminated) {
-	base := a.ByActor(m.Who)
-	if base == nil || a.Stopping() {
-		return // the supervisor of engines ends what a stopped one had
+func (a *Actor) onRoomGone(c actor.Context, m *actors.RoomGone) {
+	base := a.ByActor(m.Actor)
+	if base == nil {
+		return
 	}
 	r := a.rooms[base.ID]
 	r.PID = nil
@@ -221,5 +224,4 @@ func (a *Actor) forget(c actor.Context, r *room) {
 	delete(a.rooms, r.ID)
 	a.Remove(r.RoomBase)
 	a.serve(c)
-	a.Drained(a.waiting.Len())
 }

@@ -37,6 +37,7 @@ type Status struct {
 type AwaitPair struct {
 	Prefill, Decode string
 	Ready           func()
+	Over            func() bool // nobody waits any more; asked now and then
 }
 
 // Actor is the registry of a node.
@@ -68,6 +69,7 @@ func (a *Actor) Receive(c actor.Context) {
 		a.attaching[m.Description.GetEngine().Engine()] = m.Reply
 		a.step(c, pairing.Attach{Description: m.Description})
 	case *actors.DetachEngine:
+		delete(a.attaching, m.Engine)
 		a.step(c, pairing.Detach{Engine: m.Engine, Cause: m.Cause})
 	case *actors.FromPeer:
 		a.onFromPeer(c, m)
@@ -174,6 +176,9 @@ func (a *Actor) tellReady() {
 		ready[[2]string{p.Prefill, p.Decode}] = p.State == pairing.Ready
 	}
 	a.awaiting = slices.DeleteFunc(a.awaiting, func(m *AwaitPair) bool {
+		if m.Over() {
+			return true
+		}
 		if !ready[[2]string{m.Prefill, m.Decode}] {
 			return false
 		}

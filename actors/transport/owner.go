@@ -20,14 +20,14 @@ type ending struct {
 func (a *Actor) onEndOwner(c actor.Context, m *actors.EndOwner) {
 	e := &ending{owner: m.Owner.Id, done: m.Done}
 	for id, t := range a.tags {
-		if t.of == e.owner {
+		if t.of == e.owner && t.ending == nil {
 			e.tags++
 			t.ending = e
 			a.onQuiesceRoom(c, &actors.QuiesceRoom{Owner: m.Owner, Room: t.room, Tag: id})
 		}
 	}
 	for id, g := range a.grants {
-		if g.owner.Id == e.owner {
+		if g.owner.Id == e.owner && g.ending == nil {
 			e.grants++
 			g.ending = e
 			a.onRevokeGrant(c, &actors.RevokeGrant{Owner: m.Owner, Room: g.room, Grant: id})

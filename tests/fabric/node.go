@@ -50,6 +50,9 @@ func (n *Net) Attach(system *actor.ActorSystem, address string) *Node {
 // Address is host:port, what PIDs carry.
 func (d *Node) Address() string { return d.address }
 
+// System is the actor system that is attached.
+func (d *Node) System() *actor.ActorSystem { return d.system }
+
 // Dropped is how many messages the firewall of the network did not let in here.
 func (d *Node) Dropped() int64 { return d.dropped.Load() }
 
