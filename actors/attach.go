@@ -35,9 +35,25 @@ type Holding struct {
 	RowsFree    uint32
 	Rooms       int
 	Waiting     int
+	Held        int // rooms that ended, whose pages their callers have not freed
 	Quarantined int // pages that no fence could free yet
+	Unannounced int // decode: pages of rooms that prefill has not announced
 	Records     int
 	Pairs       []string // peer instances
+}
+
+// InspectTransport asks the transport actor what is in flight. (node -> transport)
+type InspectTransport struct{ Reply func(InFlight) }
+
+// InFlight is what the transport actor keeps. In rest, all but Sessions and
+// Engines is 0.
+type InFlight struct {
+	Sessions int
+	Engines  int // with registered memory
+	Writes   int // posted and not completed
+	Queued   int // that wait for a window
+	Grants   int // in force, or left open by a revoke
+	Rooms    int // whose writes were not quiesced yet
 }
 
 // DrainEngine has an engine refuse new rooms; Done is called when its last room

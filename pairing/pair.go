@@ -182,6 +182,7 @@ func (d *Directory) speakFor(p *pair, prefill, decode *roster, nodes []messages.
 			w.Reasons = append(w.Reasons, &messages.Reason{Field: r.Field, Component: r.Component, Prefill: r.Prefill, Decode: r.Decode, Text: r.Text})
 		}
 	}
+	w.Reasons = append(w.Reasons, shared(prefill, decode)...)
 	w.Reasons = append(w.Reasons, d.unreached(nodes)...)
 	w.Reasons = w.Reasons[:min(len(w.Reasons), maxWordReasons)]
 	w.Ready = len(w.Reasons) == 0
@@ -201,6 +202,19 @@ func (d *Directory) speakFor(p *pair, prefill, decode *roster, nodes []messages.
 			delete(n.owed, p.name)
 		}
 	}
+}
+
+// shared is the nodes that have engines of both instances. A node has no link with
+// itself, so nothing could be sent there.
+func shared(prefill, decode *roster) []*messages.Reason {
+	var rs []*messages.Reason
+	for _, node := range prefill.nodes {
+		if slices.Contains(decode.nodes, node) {
+			rs = append(rs, &messages.Reason{Field: "node", Prefill: node.String(), Decode: node.String(), Text: fmt.Sprintf(
+				"prefill and decode engines are on the same node %s, which does not send to itself: attach them to different nodes", node)})
+		}
+	}
+	return rs
 }
 
 // turned is the nodes whose engines of a pair are known here, and are not on the

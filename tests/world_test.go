@@ -29,6 +29,10 @@ type world struct {
 	nodes map[string]*member // by host
 	log   *zap.Logger
 
+	// fate is what happens to each write; nil: it lands. Set before the first node
+	// is started.
+	fate func(from, to string, w *rdma.Write) mem.Fate
+
 	// config changes the config of each node that is started; nil changes nothing.
 	config func(host string, c *node.Config)
 }
@@ -42,14 +46,21 @@ type member struct {
 }
 
 func newWorld(t *testing.T) *world {
-	data, err := mem.NewNetwork(mem.Config{})
+	w := &world{
+		t: t, net: fabric.New(1), nodes: map[string]*member{},
+		log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
+	}
+	data, err := mem.NewNetwork(mem.Config{Fate: func(from, to string, write *rdma.Write) mem.Fate {
+		if w.fate == nil {
+			return mem.Fate{}
+		}
+		return w.fate(from, to, write)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &world{
-		t: t, net: fabric.New(1), data: data, nodes: map[string]*member{},
-		log: zaptest.NewLogger(t, zaptest.Level(zap.WarnLevel)),
-	}
+	w.data = data
+	return w
 }
 
 // ctx bounds what a test waits for, in virtual time.

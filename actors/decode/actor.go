@@ -273,6 +273,7 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 
 func (a *Actor) inspect() actors.Holding {
 	h := a.Hold(a.pages, a.rows, a.waiting.Len())
+	h.Held, h.Unannounced = len(a.held), int(a.unannounced)
 	for _, r := range a.rooms {
 		if r.quarantined {
 			h.Quarantined += len(r.hold.pages)

@@ -110,7 +110,7 @@ func (a *Actor) Receive(c actor.Context) {
 	case *actors.DrainEngine:
 		a.OnDrain(m, a.waiting.Len())
 	case *actors.Inspect:
-		m.Reply(a.Hold(a.pages, a.rows, a.waiting.Len()))
+		m.Reply(a.inspect())
 	case *actors.RoomGone:
 		a.onRoomGone(c, m)
 	case *actor.Terminated:
@@ -293,6 +293,12 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 		a.refuse(c, w, cause)
 	}
 	a.serve(c)
+}
+
+func (a *Actor) inspect() actors.Holding {
+	h := a.Hold(a.pages, a.rows, a.waiting.Len())
+	h.Held = len(a.held)
+	return h
 }
 
 func (a *Actor) onStopping() {

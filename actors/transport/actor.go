@@ -118,6 +118,8 @@ func (a *Actor) Receive(c actor.Context) {
 		a.onInstallGrant(c, m)
 	case *actors.RevokeGrant:
 		a.onRevokeGrant(c, m)
+	case *actors.InspectTransport:
+		m.Reply(a.inFlight())
 	case *actor.Stopping:
 		a.onStopping()
 	case *actor.Stopped, *actor.Restarting:
@@ -185,6 +187,17 @@ func (a *Actor) onPumpEnded(m *pumpEnded) {
 	if !errors.Is(m.err, rdma.ErrClosed) && !errors.Is(m.err, context.Canceled) {
 		panic(fmt.Sprintf("transport: provider %s stopped giving events: %v", m.provider.Name(), m.err))
 	}
+}
+
+func (a *Actor) inFlight() actors.InFlight {
+	n := actors.InFlight{Sessions: len(a.sessions), Engines: len(a.memory), Grants: len(a.grants), Rooms: len(a.tags)}
+	for _, p := range a.providers {
+		n.Writes += len(p.writes)
+	}
+	for _, s := range a.sessions {
+		n.Queued += s.queue.len()
+	}
+	return n
 }
 
 // refused counts what a peer sent in vain. It is said once per reason: a peer
