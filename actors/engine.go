@@ -44,6 +44,7 @@ type RoomBase struct {
 	Peer    string // the instance on the other side, "" while it is not known
 	Ended   func(*Ended)
 	Outcome *messages.Outcome
+	Excused bool // prefill: nobody needed anything of this engine
 	Closed  bool // the machine has said Closed
 }
 
@@ -247,7 +248,7 @@ func (e *Engine) RegionsOf(r *RoomBase, of messages.Engine) ([]*messages.Region,
 func (r *RoomBase) Finish(o *messages.Outcome, bytes, copies uint64) {
 	r.Outcome = o
 	if r.Ended != nil {
-		r.Ended(&Ended{Outcome: o, Bytes: bytes, Copies: copies})
+		r.Ended(&Ended{Outcome: o, Excused: r.Excused, Bytes: bytes, Copies: copies})
 		r.Ended = nil
 	}
 }

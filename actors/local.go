@@ -313,6 +313,7 @@ type (
 	// Ended is how a room ended, for the caller.
 	Ended struct {
 		Outcome *messages.Outcome
+		Excused bool // prefill: no receiver needed anything of this engine
 		Bytes   uint64
 		Copies  uint64 // planned copies, on the prefill side
 	}

@@ -37,8 +37,12 @@ type EngineConfig struct {
 
 // Result is how a room ended on this engine.
 type Result struct {
-	// Complete: every byte is where it belongs, on all receivers of the room.
+	// Complete: every byte is where it belongs, on all receivers of the room. With
+	// Excused it speaks of this engine's part alone.
 	Complete bool
+	// Excused: no receiver needed anything of this prefill engine, so it took no
+	// part: all was cached, or another rank sent it.
+	Excused bool
 	// Cause says why not: the first cause, wherever it was seen.
 	Cause string
 	// Kind is the cause as a value that a program can act on.

@@ -73,7 +73,7 @@ func (r *room) Wait(ctx context.Context) (Result, error) {
 func (r *room) end(e *actors.Ended) Result {
 	cause := e.Outcome.GetCause()
 	r.result = &Result{
-		Complete: e.Outcome.GetComplete(), Kind: cause.GetKind(), Cause: causeText(cause),
+		Complete: e.Outcome.GetComplete(), Excused: e.Excused, Kind: cause.GetKind(), Cause: causeText(cause),
 		Bytes: e.Bytes, Copies: e.Copies, Took: r.engine.node.env.Clock.Now().Sub(r.since),
 	}
 	return *r.result

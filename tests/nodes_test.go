@@ -191,7 +191,11 @@ func TestRoomsArriveInEitherOrder(t *testing.T) {
 				p.wait()
 				p.complete(p.carry(ask{room: 7, length: 100}, prefillFirst))
 				p.complete(p.carry(ask{room: 8, prefix: 37, length: 93}, prefillFirst))
-				p.complete(p.carry(ask{room: 9, prefix: 64, length: 64}, prefillFirst)) // all cached: only the metadata row
+				sent, received := p.carry(ask{room: 9, prefix: 64, length: 64}, prefillFirst) // all cached: only the metadata row
+				p.complete(sent, received)
+				if sent[0].Excused == sent[1].Excused {
+					t.Errorf("excused are %v and %v, want all but the one that wrote the metadata row", sent[0].Excused, sent[1].Excused)
+				}
 				p.atRest()
 			})
 		})

@@ -101,6 +101,7 @@ func (a *Actor) onRoomEffects(c actor.Context, m *actors.RoomEffects) {
 		case transfer.Tombstone:
 			a.Records.Put(a.Env.Clock.Now(), r.ID, r.Peer, e.Outcome)
 		case transfer.Finish:
+			r.Excused = e.Excused
 			r.Finish(e.Outcome, r.bytes, r.copies)
 		case transfer.Closed:
 			r.Closed = true
