@@ -195,7 +195,7 @@ func (a *Actor) inFlight() actors.InFlight {
 		n.Writes += len(p.writes)
 	}
 	for _, s := range a.sessions {
-		n.Queued += s.queue.len()
+		n.Queued += s.queue.Len()
 	}
 	return n
 }

@@ -16,8 +16,8 @@ type session struct {
 	provider   *provider
 	id         rdma.SessionID
 	up         bool
-	reply      *actor.PID // peers/<node>
-	queue      roundRobin // writes that the window had no room for
+	reply      *actor.PID              // peers/<node>
+	queue      rdma.RoundRobin[*write] // writes that the window had no room for
 	generation rdma.Generation
 }
 

@@ -63,21 +63,18 @@ func (a *Actor) onPostWrite(c actor.Context, m *actors.PostWrite) {
 		a.tags[m.Tag] = t
 	}
 	t.using[p] = true
-	if s.queue.len() > 0 { // behind those that wait already
-		s.queue.push(w)
-		return
+	if s.queue.Len() > 0 || !a.post(c, s, w) { // behind those that wait already
+		s.queue.Push(w.Tag, w)
 	}
-	a.post(c, s, w)
 }
 
-// post gives a write to the provider. It reports false when the window is full:
-// then the write waits in the session's queue.
+// post gives a write to the provider. False: the window is full, and the write has
+// to wait.
 func (a *Actor) post(c actor.Context, s *session, w *write) bool {
 	switch err := s.provider.Post(s.id, []*rdma.Write{&w.Write}); {
 	case err == nil:
 		s.provider.writes[w.ID] = w
 	case errors.Is(err, rdma.ErrFull):
-		s.queue.push(w)
 		return false
 	default:
 		c.Send(w.owner, &actors.WriteNotTaken{Room: w.room, Write: w.name, Err: err})
@@ -99,24 +96,22 @@ func (a *Actor) completed(c actor.Context, p *provider, ev rdma.Completed, moved
 		Outcome: ev.Outcome, Err: ev.Err, Bytes: ev.Bytes, Arrivals: ev.Arrivals,
 	})
 	if s := a.sessionOf(ev.Session); s != nil && s.up {
-		for w := s.queue.pop(); w != nil; w = s.queue.pop() {
-			if !a.post(c, s, w) {
-				break
-			}
+		for w, ok := s.queue.Front(); ok && a.post(c, s, w); w, ok = s.queue.Front() {
+			s.queue.Pop()
 		}
 	}
 }
 
 // dropQueue hands back what waits for a session that is over.
 func (a *Actor) dropQueue(c actor.Context, s *session, err error) {
-	for w := s.queue.pop(); w != nil; w = s.queue.pop() {
+	for _, w := range s.queue.DropAll() {
 		c.Send(w.owner, &actors.WriteNotTaken{Room: w.room, Write: w.name, Err: err})
 	}
 }
 
 func (a *Actor) onQuiesceRoom(c actor.Context, m *actors.QuiesceRoom) {
 	for _, s := range a.sessions { // only this room's writes: their order among sessions is nobody's
-		for _, w := range s.queue.drop(m.Tag) {
+		for _, w := range s.queue.Drop(m.Tag) {
 			c.Send(w.owner, &actors.WriteNotTaken{Room: w.room, Write: w.name, Err: errQuiesced})
 		}
 	}
