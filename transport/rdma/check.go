@@ -77,6 +77,19 @@ func (c *checker) lastOf(i int, first, count, step uint32) (uint64, *RangeError)
 	return last, nil
 }
 
+// volume checks that what a pattern expands to is counted in 63 bits: without it a
+// stride of 0 allows more rows than can be counted, inside any region.
+func (c *checker) volume(units uint64, count [2]uint32, bytes uint64) *RangeError {
+	total := units // below 2^58: runsMax runs of 2^32 units
+	for _, n := range [...]uint64{uint64(count[0]), uint64(count[1]), bytes} {
+		hi, lo := bits.Mul64(total, n)
+		if total = lo; hi != 0 || lo > math.MaxInt64 {
+			return c.fail("", "it expands to too many bytes", math.MaxUint64, math.MaxInt64)
+		}
+	}
+	return nil
+}
+
 func (c *checker) within(offset, unitStride, lastUnit uint64, count [2]uint32, stride [2]uint64, bytes, length uint64) *RangeError {
 	e, ok := end(offset, unitStride, lastUnit, count, stride, bytes)
 	if !ok {
@@ -126,13 +139,16 @@ func (c *checker) rows(r *Range, length uint64) *RangeError {
 	if err := c.pattern(r.Bytes, r.Count, len(r.Runs)); err != nil {
 		return err
 	}
-	top := uint64(0)
+	top, units := uint64(0), uint64(0)
 	for i, run := range r.Runs {
 		last, err := c.lastOf(i, run.First, run.Count, run.Step)
 		if err != nil {
 			return err
 		}
-		top = max(top, last)
+		top, units = max(top, last), units+uint64(run.Count)
+	}
+	if err := c.volume(units, r.Count, r.Bytes); err != nil {
+		return err
 	}
 	return c.within(r.Offset, r.UnitStride, top, r.Count, r.Stride, r.Bytes, length)
 }
@@ -163,7 +179,7 @@ func (c *Copy) Check(field string, source, target uint64) error {
 	if err := s.pattern(c.Bytes, c.Count, len(c.Runs)); err != nil {
 		return err
 	}
-	sourceTop, targetTop := uint64(0), uint64(0)
+	sourceTop, targetTop, units := uint64(0), uint64(0), uint64(0)
 	for i, run := range c.Runs {
 		last, err := s.lastOf(i, run.Source, run.Count, run.SourceStep)
 		if err != nil {
@@ -174,6 +190,10 @@ func (c *Copy) Check(field string, source, target uint64) error {
 			return err
 		}
 		targetTop = max(targetTop, last)
+		units += uint64(run.Count)
+	}
+	if err := s.volume(units, c.Count, c.Bytes); err != nil {
+		return err
 	}
 	if err := s.within(c.Source.Offset, c.Source.UnitStride, sourceTop, c.Count, c.Source.Stride, c.Bytes, source); err != nil {
 		return err
