@@ -82,6 +82,7 @@ func (e *Env) NextID() uint64 { return e.ids.Add(1) }
 // HandleFailure method of it is not asked.
 func (e *Env) Props(producer actor.Producer, options ...actor.PropsOption) *actor.Props {
 	all := []actor.PropsOption{
+		actor.WithMailbox(newMailbox),
 		actor.WithReceiverMiddleware(e.crashLog),
 		actor.WithSupervisor(StopOnPanic),
 	}
