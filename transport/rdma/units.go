@@ -12,9 +12,23 @@ type unitSet struct {
 	last []uint32 // last[i] is the largest unit of runs[:i+1]
 }
 
+// listedMax is the longest run with gaps of which the units are listed. Pages in no
+// order pack into runs of two or three far apart; each would span the others, and
+// every question would walk past all of them.
+const listedMax = 4
+
 // newUnitSet is the set of checked runs.
 func newUnitSet(runs []Run) *unitSet {
-	sorted := slices.Clone(runs)
+	sorted := make([]Run, 0, len(runs))
+	for _, r := range runs {
+		if r.Count > listedMax || r.Step == 1 {
+			sorted = append(sorted, r)
+			continue
+		}
+		for i := range r.Count {
+			sorted = append(sorted, Run{First: r.First + i*r.Step, Count: 1, Step: 1})
+		}
+	}
 	slices.SortFunc(sorted, func(a, b Run) int { return cmp.Compare(a.First, b.First) })
 	s := &unitSet{runs: sorted[:0]}
 	for _, r := range sorted {

@@ -30,14 +30,35 @@ func (p *Provider) accept() {
 			}
 		}
 		p.mu.Lock()
-		if p.closed || len(p.greeting)+len(p.parked) >= handshakesMax {
+		if p.closed {
 			p.mu.Unlock()
 			_ = sock.Close()
 			continue
 		}
-		p.greeting[sock] = true
+		p.makeRoomLocked()
+		p.accepted++
+		p.greeting[sock] = p.accepted
 		p.mu.Unlock()
 		p.running.Go(func() { p.greet(sock) })
+	}
+}
+
+// makeRoomLocked closes the oldest connections without a session when there are too
+// many: an honest one says hello and is taken within moments, so who is old is idle.
+func (p *Provider) makeRoomLocked() {
+	if len(p.greeting) >= handshakesMax {
+		var oldest *net.TCPConn
+		for sock, n := range p.greeting {
+			if oldest == nil || n < p.greeting[oldest] {
+				oldest = sock
+			}
+		}
+		delete(p.greeting, oldest)
+		_ = oldest.Close() // its greet ends
+	}
+	if len(p.parked) >= handshakesMax {
+		first := p.parked[0]
+		p.dropParkedLocked(func(x *parked) bool { return x == first })
 	}
 }
 

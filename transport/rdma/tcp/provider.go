@@ -50,8 +50,9 @@ type Provider struct {
 	tags      *rdma.Tags
 	sessions  map[string]*session // by peer, until its fence is complete
 	grants    map[rdma.GrantID]*grant
-	greeting  map[*net.TCPConn]bool // that have not said hello
-	parked    []*parked             // that said hello before Connect
+	greeting  map[*net.TCPConn]uint64 // that have not said hello, by the order in which they came
+	accepted  uint64
+	parked    []*parked // that said hello before Connect
 	closed    bool
 	closeOnce sync.Once
 
@@ -84,7 +85,7 @@ func Listen(c Config) (*Provider, error) {
 	p := &Provider{
 		config: c, listener: l.(*net.TCPListener), endpoint: []byte(c.advertised(l.Addr())),
 		events: rdma.NewEvents(), regions: rdma.NewRegions(), fences: rdma.NewFences(),
-		sessions: map[string]*session{}, grants: map[rdma.GrantID]*grant{}, greeting: map[*net.TCPConn]bool{},
+		sessions: map[string]*session{}, grants: map[rdma.GrantID]*grant{}, greeting: map[*net.TCPConn]uint64{},
 	}
 	p.tags = rdma.NewTags(p.fences)
 	p.stop, p.stopping = context.WithCancel(context.Background())

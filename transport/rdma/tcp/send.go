@@ -104,7 +104,7 @@ func (c *conn) encodeFrame(w *write) {
 	o := &c.out
 	o.head = append(o.head[:0], make([]byte, headBytes)...)
 	o.head = o.body.encode(o.head)
-	h := head{kind: kindFrame, body: uint32(len(o.head) - headBytes), number: c.number, payload: o.body.bytes, write: w.ID}
+	h := head{kind: kindFrame, body: uint32(len(o.head) - headBytes), number: c.number, payload: o.body.bytes, write: w.id}
 	h.encode(o.head)
 	encodeTrailer(o.trailer[:], statusWhole)
 	o.made[0] = unix.Iovec{Base: &o.head[0], Len: uint64(len(o.head))}

@@ -63,6 +63,11 @@ type session struct {
 
 // write is a write that was accepted.
 type write struct {
+	// What a frame tells of it. The frame may outlive the write's completion, after
+	// which the Write is the caller's again.
+	id  rdma.WriteID
+	tag rdma.Tag
+
 	*rdma.Write
 	sequence uint64
 	sources  [][]byte // the memory of each copy's source
@@ -270,7 +275,7 @@ func (p *Provider) Post(id rdma.SessionID, ws []*rdma.Write) error {
 		p.regions.UseSources(w, 1)
 		p.tags.Posted(w.Tag)
 		s.last++
-		x := &write{Write: w, sequence: s.last, landed: make([]uint64, len(s.conns)), sources: make([][]byte, len(w.Copies))}
+		x := &write{id: w.ID, tag: w.Tag, Write: w, sequence: s.last, landed: make([]uint64, len(s.conns)), sources: make([][]byte, len(w.Copies))}
 		for i := range w.Copies {
 			x.sources[i] = p.regions.Bytes(w.Copies[i].Source.Region)
 		}
@@ -304,7 +309,7 @@ func (p *Provider) Quiesce(tag rdma.Tag) {
 		s.queue.Drop(tag)
 		ws := s.endLocked(func(w *write) bool { return w.Tag == tag })
 		for _, c := range s.conns {
-			if c != nil && c.sending != nil && c.sending.Tag == tag {
+			if c != nil && c.sending != nil && c.sending.tag == tag {
 				busy = append(busy, abandon{c, c.number})
 			}
 		}
