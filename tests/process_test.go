@@ -132,6 +132,27 @@ func TestDemoMovesEveryByteBetweenProcesses(t *testing.T) {
 	}
 }
 
+// Both deployments may be files, with a model of their own.
+func TestDemoTakesDeploymentFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "small.yaml")
+	text := `model:
+  id: small
+  components:
+    - {name: k, kind: paged, layers: 2, heads: 4, head_bytes: 256, dtype: bf16}
+    - {name: v, kind: paged, layers: 2, heads: 4, head_bytes: 256, dtype: bf16}
+parallel: {tp: 2, pp: 1, dp: 1}
+page_tokens: 16
+layout: nhd
+`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, code := demo(t, nil, "--prefill", file, "--decode", file, "--rooms", "5")
+	if code != 0 || r.Rooms != 5 || r.Failed != 0 || r.WrongBytes != 0 {
+		t.Errorf("exit code %d, %+v", code, r)
+	}
+}
+
 func TestDemoSeesASpoiledByte(t *testing.T) {
 	r, code := demo(t, nil, "--rooms", "8", "--layers", "4", "--flip-byte")
 	if code != 1 || r.WrongBytes == 0 {

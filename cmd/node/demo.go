@@ -117,6 +117,9 @@ func (f *demoFlags) run(ctx context.Context, c *cobra.Command) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	if !c.Flags().Changed("model") && isFile(f.prefill) && isFile(f.decode) {
+		f.model = "" // the default is for the short form; files have models of their own
+	}
 	prefill, decode, err := f.read()
 	if err != nil {
 		return err

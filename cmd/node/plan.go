@@ -13,8 +13,10 @@ import (
 	"kvferry/kv"
 )
 
-// maxPlanTokens bounds what plan writes out; contexts end long before it.
-const maxPlanTokens = 1 << 27
+// maxPlanTokens bounds what plan writes out: it holds the records of every page
+// before it merges them, some 3 GB for 80 layers and this many tokens in pages of
+// 16. Contexts end before it.
+const maxPlanTokens = 1 << 22
 
 type copyJSON struct {
 	Writer    rankJSON `json:"writer"`
