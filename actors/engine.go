@@ -235,13 +235,22 @@ func (e *Engine) nodeOf(r *RoomBase, to messages.Engine) (messages.Node, bool) {
 	return m.Node, true
 }
 
-// Regions of a member of the room's pairing.
+// RegionsOf is the regions and the node of a member of the room's pairing.
 func (e *Engine) RegionsOf(r *RoomBase, of messages.Engine) ([]*messages.Region, messages.Node, bool) {
 	if r.Pairing == nil {
 		return nil, messages.Node{}, false
 	}
 	m, ok := r.Pairing.Member(of.Instance == r.Pairing.Prefill, of.Rank)
 	return m.Regions, m.Node, ok && m.Engine == of
+}
+
+// Fence asks for the end of a generation with the node of a member of the room.
+func (e *Engine) Fence(c actor.Context, r *RoomBase, f transfer.Fence) {
+	node, ok := e.nodeOf(r, f.Peer)
+	if !ok {
+		panic(fmt.Sprintf("engine %s: room %s: fence of %s, which is not in the pairing", e.Self, r.ID, f.Peer))
+	}
+	c.Send(e.Peer(node), &FenceLink{Node: node, Generation: f.Generation, Reason: fmt.Sprintf("room %s cannot end without it", r.ID)})
 }
 
 // Finish tells the caller how its room ended, once.

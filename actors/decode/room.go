@@ -164,7 +164,7 @@ func (a *Actor) onRoomEffects(c actor.Context, m *actors.RoomEffects) {
 		case transfer.Revoke:
 			c.Send(a.Transport, &actors.RevokeGrant{Owner: c.Self(), Room: r.ID, Grant: e.Grant})
 		case transfer.Fence:
-			a.fence(c, r, e)
+			a.Fence(c, r.RoomBase, e)
 		case transfer.ReadMeta:
 			id, _ := a.Engine.ReadMeta(e.Row)
 			a.Tell(c, r.RoomBase, transfer.MetaRead{Room: id})
@@ -210,14 +210,6 @@ func (a *Actor) installGrant(c actor.Context, r *room, e transfer.InstallGrant) 
 	c.Send(a.Transport, &actors.InstallGrant{
 		Owner: c.Self(), Room: r.ID, Grant: e.Grant, Writer: node, Regions: a.Regions, Ranges: e.Ranges,
 	})
-}
-
-func (a *Actor) fence(c actor.Context, r *room, e transfer.Fence) {
-	_, node, ok := a.RegionsOf(r.RoomBase, e.Peer)
-	if !ok {
-		panic(fmt.Sprintf("decode: room %s: fence of %s, which is not in the pairing", r.ID, e.Peer))
-	}
-	c.Send(a.Peer(node), &actors.FenceLink{Node: node, Generation: e.Generation, Reason: fmt.Sprintf("room %s has grants that only a fence closes", r.ID)})
 }
 
 func (a *Actor) onGrantArrived(c actor.Context, m *actors.GrantArrived) {

@@ -94,6 +94,8 @@ func (a *Actor) onRoomEffects(c actor.Context, m *actors.RoomEffects) {
 			a.post(c, r, e)
 		case transfer.Quiesce:
 			c.Send(a.Transport, &actors.QuiesceRoom{Owner: c.Self(), Room: r.ID, Tag: r.tag})
+		case transfer.Fence:
+			a.Fence(c, r.RoomBase, e)
 		case transfer.UnpinSources:
 			a.unpin(c, r)
 		case transfer.Record:
