@@ -270,12 +270,17 @@ type (
 	}
 )
 
+// Handle is one caller's hold on a room, from Env.NextID: what it says of the room
+// later names it, so that it never speaks for another caller of the same id.
+type Handle uint64
+
 // What the program that embeds a node says to its engines. The funcs are called
 // from the engine's actor: they must not block.
 type (
 	// OpenSend announces a room to a prefill engine.
 	OpenSend struct {
 		Room   messages.RoomID
+		Handle Handle
 		Tokens uint64        // length of the request
 		Wait   time.Duration // for capacity and for decode; 0: the default
 		Opened func(*Opened, error)
@@ -288,12 +293,14 @@ type (
 	}
 	// SendChunk says that tokens up to To are computed.
 	SendChunk struct {
-		Room messages.RoomID
-		To   uint64
+		Room   messages.RoomID
+		Handle Handle
+		To     uint64
 	}
 	// OpenReceive asks a decode engine for a room.
 	OpenReceive struct {
 		Room           messages.RoomID
+		Handle         Handle
 		Prefill        string
 		PrefillDP      int
 		Prefix, Length uint64
@@ -304,11 +311,15 @@ type (
 	// AbortRoom gives up a room of either side.
 	AbortRoom struct {
 		Room   messages.RoomID
+		Handle Handle
 		Reason string
 	}
 	// FreePages says that the caller does not touch the pages of its room any more.
 	// They are given away again when KVFerry does not either.
-	FreePages struct{ Room messages.RoomID }
+	FreePages struct {
+		Room   messages.RoomID
+		Handle Handle
+	}
 
 	// Ended is how a room ended, for the caller.
 	Ended struct {

@@ -14,12 +14,21 @@ import (
 type room struct {
 	engine *engine
 	id     messages.RoomID
+	handle actors.Handle
 	opened *actors.Opened
 	since  time.Time
 	ended  chan *actors.Ended // one
 
 	mu     sync.Mutex // Wait may be called by several goroutines
 	result *Result
+}
+
+// room is a caller's side of a room that is yet to be opened.
+func (e *engine) room(id uint64, attempt uint32) room {
+	return room{
+		engine: e, id: messages.RoomID{Room: id, Attempt: attempt},
+		handle: actors.Handle(e.node.env.NextID()), ended: make(chan *actors.Ended, 1),
+	}
 }
 
 // Pages is the pages of the room on this engine.
@@ -31,7 +40,7 @@ func (r *room) MetaRow() uint32 { return r.opened.MetaRow }
 
 // Abort gives the room up. Wait tells how it ended: it may have completed.
 func (r *room) Abort(reason string) {
-	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.AbortRoom{Room: r.id, Reason: reason})
+	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.AbortRoom{Room: r.id, Handle: r.handle, Reason: reason})
 }
 
 // Free says, once, that the caller does not touch the pages any more: it neither
@@ -39,7 +48,7 @@ func (r *room) Abort(reason string) {
 // not either, which may be later: after a failure, when nothing of the room can
 // read or write them. Every room that was opened has to be freed, however it ended.
 func (r *room) Free() {
-	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.FreePages{Room: r.id})
+	r.engine.node.env.System.Root.Send(r.engine.pid, &actors.FreePages{Room: r.id, Handle: r.handle})
 }
 
 // Wait waits for the end of the room. After it returned without an error it
@@ -100,9 +109,9 @@ type Receive struct{ room }
 // Open announces a room and takes source pages for it, waiting for them as long
 // as the request says. *actors.RefusedError says why it cannot be opened.
 func (p *Prefill) Open(ctx context.Context, q SendRequest) (*Send, error) {
-	s := &Send{room{engine: &p.engine, id: messages.RoomID{Room: q.Room, Attempt: q.Attempt}, ended: make(chan *actors.Ended, 1)}}
+	s := &Send{p.room(q.Room, q.Attempt)}
 	err := s.open(ctx, func(opened func(*actors.Opened, error), ended func(*actors.Ended)) any {
-		return &actors.OpenSend{Room: s.id, Tokens: q.Tokens, Wait: q.Wait, Opened: opened, Ended: ended}
+		return &actors.OpenSend{Room: s.id, Handle: s.handle, Tokens: q.Tokens, Wait: q.Wait, Opened: opened, Ended: ended}
 	})
 	if err != nil {
 		return nil, err
@@ -113,10 +122,10 @@ func (p *Prefill) Open(ctx context.Context, q SendRequest) (*Send, error) {
 // Receive asks for a room and takes pages for it, waiting for them as long as the
 // request says. *actors.RefusedError says why it cannot be opened.
 func (d *Decode) Receive(ctx context.Context, q ReceiveRequest) (*Receive, error) {
-	r := &Receive{room{engine: &d.engine, id: messages.RoomID{Room: q.Room, Attempt: q.Attempt}, ended: make(chan *actors.Ended, 1)}}
+	r := &Receive{d.room(q.Room, q.Attempt)}
 	err := r.open(ctx, func(opened func(*actors.Opened, error), ended func(*actors.Ended)) any {
 		return &actors.OpenReceive{
-			Room: r.id, Prefill: q.Prefill, PrefillDP: q.PrefillDP, Prefix: q.Prefix, Length: q.Length, Wait: q.Wait,
+			Room: r.id, Handle: r.handle, Prefill: q.Prefill, PrefillDP: q.PrefillDP, Prefix: q.Prefix, Length: q.Length, Wait: q.Wait,
 			Opened: opened, Ended: ended,
 		}
 	})
@@ -152,5 +161,5 @@ func (r *room) open(ctx context.Context, message func(opened func(*actors.Opened
 // The last chunk ends at the length of the request; the metadata row has to be
 // written before it. What does not fit fails the room.
 func (s *Send) Chunk(to uint64) {
-	s.engine.node.env.System.Root.Send(s.engine.pid, &actors.SendChunk{Room: s.id, To: to})
+	s.engine.node.env.System.Root.Send(s.engine.pid, &actors.SendChunk{Room: s.id, Handle: s.handle, To: to})
 }

@@ -230,7 +230,7 @@ func (a *Actor) open(c actor.Context, m *actors.OpenReceive) bool {
 	pages, _ := a.pages.Take(need)
 	row, _ := a.rows.Take(1)
 	a.ClearMeta(row[0])
-	r := a.begin(c, m, holding{pages: pages, row: row[0]})
+	r := a.begin(c, m, holding{handle: m.Handle, pages: pages, row: row[0]})
 	a.dequeue(m)
 	m.Opened(&actors.Opened{Pages: r.table(), MetaRow: r.hold.row}, nil)
 	return true
@@ -249,11 +249,11 @@ func (a *Actor) mayHold(m *actors.OpenReceive) bool {
 
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
 	cause := a.Cause(messages.CauseKind_CAUSE_ABORTED, m.Reason)
-	if r := a.rooms[m.Room]; r != nil {
+	if r := a.rooms[m.Room]; r != nil && r.ask.Handle == m.Handle {
 		a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause})
 		return
 	}
-	for _, w := range a.waiting.Remove(func(w *actors.OpenReceive) bool { return w.Room == m.Room }) {
+	for _, w := range a.waiting.Remove(func(w *actors.OpenReceive) bool { return w.Handle == m.Handle }) {
 		a.refuse(c, w, cause)
 	}
 	a.serve(c)

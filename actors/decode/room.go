@@ -16,8 +16,9 @@ import (
 
 // holding is pages and a metadata row that are taken from the pools.
 type holding struct {
-	pages []uint32
-	row   uint32
+	handle actors.Handle // whose they are
+	pages  []uint32
+	row    uint32
 }
 
 // room is what the engine holds for one receiver.
@@ -249,12 +250,10 @@ func (a *Actor) release(c actor.Context, r *room) {
 }
 
 func (a *Actor) onFreePages(c actor.Context, m *actors.FreePages) {
-	if h, ok := a.held[m.Room]; ok {
+	if h := a.held[m.Room]; h.handle == m.Handle {
 		delete(a.held, m.Room)
 		a.give(c, h)
-		return
-	}
-	if r := a.rooms[m.Room]; r != nil {
+	} else if r := a.rooms[m.Room]; r != nil && r.ask.Handle == m.Handle {
 		r.freed = true
 	}
 }

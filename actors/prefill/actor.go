@@ -24,7 +24,8 @@ type room struct {
 	*actors.RoomBase
 	tag rdma.Tag
 
-	opened    bool   // the caller has opened it; else a grant came first
+	opened    bool // the caller has opened it; else a grant came first
+	handle    actors.Handle
 	tokens    uint64 // of the request, once opened
 	computed  uint64 // tokens that chunks have covered
 	pages     []uint32
@@ -41,8 +42,9 @@ type room struct {
 
 // holding is pages and a metadata row that are taken from the pools.
 type holding struct {
-	pages []uint32
-	row   uint32
+	handle actors.Handle // whose they are
+	pages  []uint32
+	row    uint32
 }
 
 // Actor is one prefill engine.
@@ -239,7 +241,7 @@ func (a *Actor) open(c actor.Context, m *actors.OpenSend) bool {
 		a.unopened--
 	}
 	a.dequeue(m)
-	r.opened, r.tokens, r.RoomBase.Ended = true, m.Tokens, m.Ended
+	r.opened, r.handle, r.tokens, r.RoomBase.Ended = true, m.Handle, m.Tokens, m.Ended
 	r.pages, r.row = pages, row[0]
 	if known {
 		a.Tell(c, r.RoomBase, transfer.Open{Wait: m.Wait})
@@ -251,8 +253,8 @@ func (a *Actor) open(c actor.Context, m *actors.OpenSend) bool {
 // onSendChunk gives the machine what one prefill step finished.
 func (a *Actor) onSendChunk(c actor.Context, m *actors.SendChunk) {
 	r := a.rooms[m.Room]
-	if r == nil || !r.opened || len(r.pages) == 0 {
-		return // it has ended, and its caller was told
+	if r == nil || r.handle != m.Handle || len(r.pages) == 0 {
+		return // the caller's room has ended, and it was told
 	}
 	if m.To <= r.computed || m.To > r.tokens {
 		a.Tell(c, r.RoomBase, transfer.Abort{Cause: a.Cause(messages.CauseKind_CAUSE_BAD_CHUNK, fmt.Sprintf(
@@ -271,11 +273,13 @@ func (a *Actor) onSendChunk(c actor.Context, m *actors.SendChunk) {
 
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
 	cause := a.Cause(messages.CauseKind_CAUSE_ABORTED, m.Reason)
-	if r := a.rooms[m.Room]; r != nil {
-		a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause}) // also of one that only a grant has opened
-	}
-	for _, w := range a.waiting.Remove(func(w *actors.OpenSend) bool { return w.Room == m.Room }) {
+	waited := a.waiting.Remove(func(w *actors.OpenSend) bool { return w.Handle == m.Handle })
+	for _, w := range waited {
 		a.refuse(c, w, cause)
+	}
+	// A room that a grant has opened is of whoever waits for pages for it.
+	if r := a.rooms[m.Room]; r != nil && (r.handle == m.Handle || len(waited) > 0) {
+		a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause})
 	}
 	a.serve(c)
 }

@@ -194,7 +194,7 @@ func (a *Actor) unpin(c actor.Context, r *room) {
 	if len(r.pages) == 0 {
 		return
 	}
-	h := holding{r.pages, r.row}
+	h := holding{r.handle, r.pages, r.row}
 	if r.pages = nil; r.freed {
 		a.give(c, h)
 		return
@@ -203,12 +203,10 @@ func (a *Actor) unpin(c actor.Context, r *room) {
 }
 
 func (a *Actor) onFreePages(c actor.Context, m *actors.FreePages) {
-	if h, ok := a.held[m.Room]; ok {
+	if h := a.held[m.Room]; h.handle == m.Handle {
 		delete(a.held, m.Room)
 		a.give(c, h)
-		return
-	}
-	if r := a.rooms[m.Room]; r != nil {
+	} else if r := a.rooms[m.Room]; r != nil && r.handle == m.Handle {
 		r.freed = true
 	}
 }
