@@ -35,7 +35,8 @@ func (a *Actor) onConnectSession(c actor.Context, m *actors.ConnectSession) {
 		id: rdma.SessionID{Peer: m.Node.String(), Generation: m.Generation},
 	}
 	if old := a.sessions[s.id.Peer]; old != nil {
-		a.dropQueue(c, old, errReplaced)
+		fail(fmt.Errorf("connect to %s: %w: generation %s", m.Node, rdma.ErrFenceFirst, old.generation))
+		return
 	}
 	a.sessions[s.id.Peer] = s
 	err := p.Connect(rdma.Connection{Session: s.id, Self: a.self.String(), Dial: m.Dial, Endpoint: m.Endpoint})

@@ -13,7 +13,6 @@ import (
 )
 
 var (
-	errReplaced = errors.New("a newer generation replaced the session")
 	errFenced   = errors.New("the session is being fenced")
 	errQuiesced = errors.New("the room is being quiesced")
 )
