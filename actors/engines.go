@@ -20,10 +20,11 @@ type SpawnEngine struct {
 }
 
 // StopEngine detaches an engine. Done is called when its actor, and all that it
-// had in flight, is gone. (node -> engines)
+// had in flight, is gone, but for open grants that nothing could close: their
+// memory may still be written. (node -> engines)
 type StopEngine struct {
 	Engine messages.Engine
-	Done   func()
+	Done   func(open int)
 }
 
 // DrainEngines drains every engine of the node. (node -> engines)
@@ -55,7 +56,7 @@ type engineEntry struct {
 	pid     *actor.PID
 	gone    func()
 	ended   bool           // its actor is gone; what it had in flight may not be
-	done    []func()       // who waits for the end of that
+	done    []func(int)    // who waits for the end of that
 	drained []func()       // who waits for its last room
 	next    []*SpawnEngine // that wait for the place
 }
@@ -112,7 +113,7 @@ func (e *Engines) onSpawnEngine(c actor.Context, m *SpawnEngine) {
 func (e *Engines) onStopEngine(c actor.Context, m *StopEngine) {
 	entry := e.engines[EngineName(m.Engine)]
 	if entry == nil || entry.engine != m.Engine {
-		m.Done()
+		m.Done(0)
 		return
 	}
 	if entry.done = append(entry.done, m.Done); !entry.ended {
@@ -205,7 +206,7 @@ func (e *Engines) onEngineEnded(c actor.Context, m *engineEnded) {
 		Kind: messages.CauseKind_CAUSE_DETACHED, Text: "engine " + entry.engine.String() + " was detached", Origin: entry.engine.String(),
 	}})
 	for _, done := range entry.done {
-		done()
+		done(m.open)
 	}
 	for _, next := range entry.next {
 		e.onSpawnEngine(c, next)

@@ -13,8 +13,14 @@ import (
 // Close leaves the cluster in order: no new rooms; the open ones end, or are
 // ended when ctx is over; goodbye to every peer; then gossip, the actors and
 // remoting. It returns when nothing of the node moves any more. An error says
-// what did not go in order; the node has stopped all the same.
+// what did not go in order; the node has stopped all the same. A second Close waits
+// for the first and returns the same.
 func (n *Node) Close(ctx context.Context) error {
+	n.closing.Do(func() { n.closed = n.close(ctx) })
+	return n.closed
+}
+
+func (n *Node) close(ctx context.Context) error {
 	var errs []error
 	if n.Err() == nil {
 		errs = append(errs, n.drain(ctx), n.goodbye(ctx))

@@ -98,11 +98,15 @@ func (e *engine) Holding(ctx context.Context) (actors.Holding, error) {
 }
 
 // Detach takes the engine out of its roster, ends its rooms, and returns when
-// nothing of it is in flight: then its memory may be unmapped.
+// nothing of it is in flight: then, and not after an error, its memory may be
+// unmapped.
 func (e *engine) Detach(ctx context.Context) error {
-	_, err := ask(ctx, e.node, e.node.engines, func(reply func(struct{})) any {
-		return &actors.StopEngine{Engine: e.id, Done: func() { reply(struct{}{}) }}
+	open, err := ask(ctx, e.node, e.node.engines, func(reply func(int)) any {
+		return &actors.StopEngine{Engine: e.id, Done: reply}
 	})
+	if err == nil && open > 0 {
+		err = fmt.Errorf("node: engine %s: %d grants could not be closed: peers may still write its memory until the node stops", e.id, open)
+	}
 	return err
 }
 
@@ -157,7 +161,7 @@ func (n *Node) attach(ctx context.Context, c EngineConfig, props func(actors.Eng
 		}
 	})
 	if err != nil { // it may be spawned yet
-		n.env.System.Root.Send(n.engines, &actors.StopEngine{Engine: id, Done: func() {}})
+		n.env.System.Root.Send(n.engines, &actors.StopEngine{Engine: id, Done: func(int) {}})
 		return nil, err
 	}
 	if s.err != nil {
@@ -171,7 +175,7 @@ func (n *Node) attach(ctx context.Context, c EngineConfig, props func(actors.Eng
 		err = n.Err()
 	}
 	if err != nil {
-		n.env.System.Root.Send(n.engines, &actors.StopEngine{Engine: id, Done: func() {}})
+		n.env.System.Root.Send(n.engines, &actors.StopEngine{Engine: id, Done: func(int) {}})
 		return nil, err
 	}
 	return &engine{node: n, id: id, pid: s.pid, gone: gone}, nil

@@ -9,6 +9,7 @@
 //	... compute into room.Pages() ...
 //	room.Chunk(8192)
 //	result, err := room.Wait(ctx)
+//	room.Free() // nobody computes into its pages any more
 package node
 
 import (
@@ -56,7 +57,9 @@ type Node struct {
 	incarnations atomic.Uint64
 	end          sync.Once
 	done         chan struct{} // closed when the node has stopped or failed
-	err          error         // set before done is closed
+	closing      sync.Once
+	closed       error // of the Close that closed it
+	err          error // set before done is closed
 }
 
 // ErrStopped is what a node that was closed answers.
@@ -133,6 +136,13 @@ func (n *Node) spawn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer func() { // the transport actor takes them over
+		if n.root == nil {
+			for _, p := range providers {
+				_ = p.Close() // nothing was asked of it yet
+			}
+		}
+	}()
 	transportProps, err := transport.New(n.env, n.self, providers)
 	if err != nil {
 		return err
@@ -148,15 +158,16 @@ func (n *Node) spawn(ctx context.Context) error {
 		Env: n.env, Self: n.self, Limits: n.config.Links, Started: n.started, Engines: n.engines, Peer: n.peer,
 	})
 	started := make(chan error, 1)
-	n.root, err = n.env.System.Root.SpawnNamed(newRoot(n.env, []child{
+	root, err := n.env.System.Root.SpawnNamed(newRoot(n.env, []child{
 		{actors.TransportName, transportProps},
 		{actors.RegistryName, registryProps},
 		{actors.PeersName, peerProps},
 		{actors.EnginesName, actors.NewEngines(n.env, n.self, n.transport, n.registry, n.peer)},
 	}, func(err error) { started <- err }, n.fail), n.env.Names.Root())
 	if err != nil {
-		return fmt.Errorf("spawn %s: %w", n.env.Names.Root(), err)
+		return fmt.Errorf("spawn %s: %w", n.env.Names.Root(), err) // root may be another node's
 	}
+	n.root = root
 	select {
 	case err := <-started:
 		return err

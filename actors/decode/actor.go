@@ -108,6 +108,10 @@ func (a *Actor) onOpenReceive(c actor.Context, m *actors.OpenReceive) {
 		return
 	}
 	a.supersedeEarlier(c, m.Room)
+	if cause := a.noCapacity(m); cause != nil {
+		a.refuse(c, m, cause)
+		return
+	}
 	a.waiting.Add(m, a.Env.Clock.Now().Add(m.Wait))
 	a.serve(c)
 }
@@ -124,7 +128,7 @@ func (a *Actor) supersedeEarlier(c actor.Context, id messages.RoomID) {
 	}
 }
 
-// admit says why a room cannot be opened now or ever.
+// admit says why a caller has no claim to a room.
 func (a *Actor) admit(m *actors.OpenReceive) error {
 	id := m.Room
 	refuse := func(kind messages.CauseKind, format string, args ...any) error {
@@ -142,15 +146,8 @@ func (a *Actor) admit(m *actors.OpenReceive) error {
 	if m.Length == 0 || m.Prefix > m.Length {
 		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "prefix is %d and length %d, want a length of at least 1 and a prefix of at most the length", m.Prefix, m.Length)
 	}
-	if need, total := a.pagesFor(m.Prefix, m.Length), a.pages.Total(); need > uint64(total) {
-		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY,
-			"tokens %d to %d need %d pages of %d tokens, the pool has %d", m.Prefix, m.Length, need, a.Kv.PageTokens(), total)
-	}
 	if p := a.Pairs[m.Prefill]; p != nil && m.PrefillDP >= p.Fit.Prefill().DP {
 		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "prefill dp rank is %d, instance %s has %d", m.PrefillDP, m.Prefill, p.Fit.Prefill().DP)
-	}
-	if a.waiting.Len() >= a.Limits.Waiting {
-		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY, "%d callers wait for pages already, the limit is %d", a.waiting.Len(), a.Limits.Waiting)
 	}
 	if _, held := a.held[id]; held {
 		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "the pages of room %s were not freed", id)
@@ -161,11 +158,25 @@ func (a *Actor) admit(m *actors.OpenReceive) error {
 	return a.EndedError(id)
 }
 
+// noCapacity says why a room that may be opened cannot even wait for pages.
+func (a *Actor) noCapacity(m *actors.OpenReceive) *messages.Cause {
+	refuse := func(format string, args ...any) *messages.Cause {
+		return a.Cause(messages.CauseKind_CAUSE_NO_CAPACITY, fmt.Sprintf(format, args...))
+	}
+	if need, total := a.pagesFor(m.Prefix, m.Length), a.pages.Total(); need > uint64(total) {
+		return refuse("tokens %d to %d need %d pages of %d tokens, the pool has %d", m.Prefix, m.Length, need, a.Kv.PageTokens(), total)
+	}
+	if a.waiting.Len() >= a.Limits.Waiting {
+		return refuse("%d callers wait for pages already, the limit is %d", a.waiting.Len(), a.Limits.Waiting)
+	}
+	return nil
+}
+
 func (a *Actor) waits(id messages.RoomID) bool {
 	return a.waiting.Has(func(m *actors.OpenReceive) bool { return m.Room == id })
 }
 
-// refuse ends the waiting of a caller that is out of the queue. Prefill may have
+// refuse answers a caller that is not, or no more, in the queue. Prefill may have
 // the room already: a receiver without pages declines it.
 func (a *Actor) refuse(c actor.Context, w *actors.OpenReceive, cause *messages.Cause) {
 	delete(a.inquiries, w.Room)
