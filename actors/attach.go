@@ -29,8 +29,10 @@ type Inspect struct{ Reply func(Holding) }
 type Holding struct {
 	Engine      messages.Engine
 	Prefill     bool
-	PagesTotal  uint32
+	PagesTotal  uint32 // of all pools
 	PagesFree   uint32
+	SlotsTotal  uint32 // of state; 0: it keeps none
+	SlotsFree   uint32
 	RowsTotal   uint32
 	RowsFree    uint32
 	Rooms       int
@@ -105,7 +107,7 @@ func (e *Engine) OnMemoryRegistered(c actor.Context, m *MemoryRegistered) {
 		Reply: c.Self(),
 		Description: pairing.Describe(pairing.Described{
 			Engine: e.Self, Role: e.Role, Model: e.Layout.Model,
-			DP: e.Layout.DP, PP: e.Layout.PP, CP: e.Layout.CP, TP: e.Layout.TP,
+			DP: e.Layout.DP, PP: e.Layout.PP, CP: e.Layout.CP, TP: e.Layout.TP, Split: e.Layout.Split,
 			Kv: *e.Kv, Regions: m.Regions,
 		}),
 	})
@@ -117,8 +119,18 @@ func (e *Engine) OnAttached(c actor.Context, m *EngineAttached) bool {
 		e.refuse(c, m.Err)
 		return false
 	}
-	e.Env.Log.Info("engine attached", zap.Stringer("engine", e.Self),
-		zap.Uint32("pages", e.Pages()), zap.Uint32("page_tokens", e.Kv.PageTokens()))
+	fields := []zap.Field{zap.Stringer("engine", e.Self)}
+	for _, p := range e.Layout.Pools(e.Self.Rank) {
+		of := ""
+		if p.Window > 0 {
+			of = fmt.Sprintf("_window_%d", p.Window)
+		}
+		fields = append(fields, zap.Uint32("pages"+of, p.Pages), zap.Uint32("page_tokens"+of, p.PageTokens))
+	}
+	if slots, has := e.Layout.Slots(e.Self.Rank); has {
+		fields = append(fields, zap.Uint32("slots", slots))
+	}
+	e.Env.Log.Info("engine attached", fields...)
 	e.attached(nil)
 	return true
 }
@@ -167,11 +179,15 @@ func (e *Engine) Cause(kind messages.CauseKind, text string) *messages.Cause {
 }
 
 // Hold is the part of Holding that both kinds of engine share.
-func (e *Engine) Hold(pages, rows *Pool, waiting int) Holding {
+func (e *Engine) Hold(p *Pools, waiting int) Holding {
 	h := Holding{
 		Engine: e.Self, Prefill: e.Role == messages.Role_ROLE_PREFILL,
-		PagesTotal: pages.Total(), PagesFree: pages.Free(), RowsTotal: rows.Total(), RowsFree: rows.Free(),
+		RowsTotal: p.rows.Total(), RowsFree: p.rows.Free(),
 		Rooms: e.Open(), Waiting: waiting, Records: e.Records.Len(),
+	}
+	h.PagesFree, h.PagesTotal = p.Pages()
+	if p.slots != nil {
+		h.SlotsTotal, h.SlotsFree = p.slots.Total(), p.slots.Free()
 	}
 	h.Pairs = slices.Sorted(maps.Keys(e.Pairs))
 	return h

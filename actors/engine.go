@@ -269,20 +269,3 @@ func (e *Engine) drop(why string, fields ...zap.Field) {
 			append(fields, zap.Stringer("engine", e.Self), zap.String("why", why))...)
 	}
 }
-
-// Pages is how many pages the pool of the engine has: what its smallest tensor
-// holds.
-func (e *Engine) Pages() uint32 {
-	pages, any := uint32(0), false
-	for _, s := range e.Kv.Shards {
-		for _, l := range s.Layers {
-			if !any || l.Pages < pages {
-				pages, any = l.Pages, true
-			}
-		}
-	}
-	return pages
-}
-
-// Rows is how many metadata rows the engine has.
-func (e *Engine) Rows() uint32 { return e.Kv.Meta.Rows }

@@ -287,15 +287,14 @@ type (
 		Ended  func(*Ended) // once, after Opened without an error
 	}
 	// Opened is what a room holds until it ends.
-	Opened struct {
-		Pages   kv.PageTable
-		MetaRow uint32
-	}
-	// SendChunk says that tokens up to To are computed.
+	Opened struct{ At kv.Placement }
+	// SendChunk says that tokens up to To are computed: in all layers, or in those
+	// below Layers if that is above 0.
 	SendChunk struct {
 		Room   messages.RoomID
 		Handle Handle
 		To     uint64
+		Layers int
 	}
 	// OpenReceive asks a decode engine for a room.
 	OpenReceive struct {

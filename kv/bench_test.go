@@ -45,10 +45,11 @@ func BenchmarkPlan(b *testing.B) {
 		b.Run(bc.name, func(b *testing.B) {
 			source := PageTable{Pages: benchPages(benchTokens/64, bc.scattered)}
 			target := PageTable{Pages: benchPages(benchTokens/64, false)}
-			c := Chunk{To: benchTokens, Source: source, Last: true}
+			c := Chunk{To: benchTokens, Source: AllTokens(source, 0), Last: true}
+			at := AllTokens(target, 0)
 			b.ReportAllocs()
 			for b.Loop() {
-				copies, err := p.Copies(c, target, 0)
+				copies, err := p.Copies(c, &at)
 				if err != nil || len(copies) != 161 {
 					b.Fatalf("%d copies, want 161: %v", len(copies), err)
 				}
@@ -79,8 +80,8 @@ func BenchmarkTokenLoop(b *testing.B) {
 					d := t.target.offset + uint64(target[n])*m.target.page
 					for range 64 {
 						out = append(out, record{s, d, bytes})
-						s += m.source.token
-						d += m.target.token
+						s += m.source.row
+						d += m.target.row
 					}
 				}
 			}
@@ -105,10 +106,10 @@ func BenchmarkMatch(b *testing.B) {
 
 func BenchmarkTargetsAndDigest(b *testing.B) {
 	p := benchPair(b, benchTokens)
-	target := PageTable{Pages: benchPages(benchTokens/64, true)}
+	target := AllTokens(PageTable{Pages: benchPages(benchTokens/64, true)}, 0)
 	b.ReportAllocs()
 	for b.Loop() {
-		targets, err := p.Targets(target, 0)
+		targets, err := p.Targets(&target)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -130,10 +131,10 @@ func TestPlanAllocatesPerTensorNotPerPage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := Chunk{To: uint64(pages) * 4, Source: PageTable{Pages: benchPages(pages, true)}}
-		target := PageTable{Pages: countTo(pages)}
+		c := Chunk{To: uint64(pages) * 4, Source: AllTokens(PageTable{Pages: benchPages(pages, true)}, 0)}
+		target := AllTokens(PageTable{Pages: countTo(pages)}, 0)
 		allocs = testing.AllocsPerRun(10, func() {
-			copies, err := p.Copies(c, target, 0)
+			copies, err := p.Copies(c, &target)
 			if err != nil {
 				t.Fatal(err)
 			}

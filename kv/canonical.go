@@ -40,7 +40,7 @@ func (e *encoder) rank(r Rank) {
 // that is equal only for equal instances: what a roster hash is made from.
 func (i *Instance) AppendCanonical(b []byte) []byte {
 	e := encoder(b)
-	e.str("kvferry instance 1")
+	e.str("kvferry instance 2")
 	e.str(i.Model.ID)
 	e.str(i.Model.Revision)
 	e.int(len(i.Model.Components))
@@ -52,11 +52,15 @@ func (i *Instance) AppendCanonical(b []byte) []byte {
 		e.u64(c.HeadBytes)
 		e.u64(uint64(c.DType))
 		e.flag(c.Optional)
+		e.u64(uint64(c.rowTokens()))
+		e.u64(c.Window)
+		e.u64(uint64(c.slotRows()))
 	}
 	e.int(i.DP)
 	e.int(i.PP)
 	e.int(i.CP)
 	e.int(i.TP)
+	e.u64(uint64(i.Split))
 	e.int(len(i.Engines))
 	for n := range i.Engines {
 		e.engine(&i.Engines[n])
@@ -80,7 +84,7 @@ func (e *encoder) engine(g *Engine) {
 		e.int(s.Heads.High)
 		e.u64(uint64(s.PageTokens))
 		e.u64(s.PageStride)
-		e.u64(s.TokenStride)
+		e.u64(s.RowStride)
 		e.u64(s.HeadStride)
 	}
 	e.u64(uint64(g.Meta.Region))

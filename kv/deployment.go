@@ -7,45 +7,36 @@ import (
 	"strconv"
 )
 
-// Layout is the order of rows within a page.
-type Layout uint8
-
-const (
-	NHD Layout = iota + 1 // page, token, head
-	HND                   // page, head, token
-)
-
-func (l Layout) String() string {
-	switch l {
-	case NHD:
-		return "nhd"
-	case HND:
-		return "hnd"
-	}
-	return fmt.Sprintf("layout %d", uint8(l))
-}
-
-// ParseLayout reads a layout by its name.
-func ParseLayout(s string) (Layout, error) {
-	switch s {
-	case "nhd":
-		return NHD, nil
-	case "hnd":
-		return HND, nil
-	}
-	return 0, fmt.Errorf("layout is %q, want nhd or hnd", s)
-}
-
 // Deployment is how a model is served, as people write it: from it follows what
 // every rank holds, and where.
 type Deployment struct {
-	Model        Model
-	TP, PP, DP   int    // at least 1
+	Model      Model
+	TP, PP, DP int // at least 1
+	CP         int // 0 is 1
+	// Split says how CP ranks share the tokens. Prefill: Copies or PageRanges. Decode
+	// context parallelism is Interleaved.
+	Split Split
+	// DPAttention: the DP ranks share the TP ranks, as in DP attention. Each has
+	// TP/DP of them, and there are TP in all. Otherwise there are TP of each DP rank.
+	DPAttention  bool
 	PPLayers     []int  // layers of each stage; none: as even as possible, the earlier stages take the rest
 	PageTokens   uint32 // at least 1
+	PageAlign    uint64 // a page of a tensor begins at a multiple of so many bytes from its first; 0 and 1: no padding
 	Layout       Layout
+	Slots        uint32 // of each rank, if the model has Slot components; 0: as many as metadata rows, at least 1
 	MetaRows     uint32 // metadata rows of each rank, 0 for none
 	MetaRowBytes uint64 // of one of them
+}
+
+// cp is the CP size, at least 1.
+func (d *Deployment) cp() int { return max(1, d.CP) }
+
+// attentionTP is the TP size within a DP rank.
+func (d *Deployment) attentionTP() int {
+	if d.DPAttention {
+		return d.TP / d.DP
+	}
+	return d.TP
 }
 
 // Malformed is everything by which this is no deployment at all: a number below
@@ -61,11 +52,24 @@ func (d *Deployment) Malformed() []Reason {
 	below("parallel.tp", d.TP)
 	below("parallel.pp", d.PP)
 	below("parallel.dp", d.DP)
+	if d.CP < 0 {
+		below("parallel.cp", d.CP)
+	}
+	if d.Split > Interleaved {
+		v.refuse("parallel.cp_split", "", d.Split.String(), "cp_split is %v, want copies, pages or tokens", d.Split)
+	}
+	if d.DPAttention && d.TP > 0 && d.DP > 0 && d.TP%d.DP > 0 {
+		v.refuse("parallel.dp", "", strconv.Itoa(d.DP), "dp attention: tp %d does not divide over dp %d: use a dp that divides tp", d.TP, d.DP)
+	}
 	below("page_tokens", int(d.PageTokens))
-	if d.Layout != NHD && d.Layout != HND {
-		v.refuse("layout", "", d.Layout.String(), "layout is %v, want nhd or hnd", d.Layout)
+	if _, err := d.Layout.axes(); err != nil {
+		v.refuse("layout", "", string(d.Layout), "%v", err)
+	}
+	if d.PageAlign > maxRegion {
+		v.refuse("page_align", "", strconv.FormatUint(d.PageAlign, 10), "page_align is %d bytes, want at most %d", d.PageAlign, uint64(maxRegion))
 	}
 	v.model()
+	v.tensors()
 	layers := d.layers()
 	if len(v.reasons) > 0 {
 		return sortReasons(v.reasons)
@@ -98,14 +102,42 @@ func (d *Deployment) stages(v *validator, layers int) {
 	}
 }
 
-// layers are the layers of the model: those that any component has, ascending.
+// layers are the layers that the stages divide: those that any component has, but
+// for optional ones, ascending. A draft model's layers beyond them are the last
+// stage's.
 func (d *Deployment) layers() []int {
-	var all []int
-	for _, c := range d.Model.Components {
-		all = append(all, c.Layers...)
+	for _, optional := range []bool{false, true} {
+		var all []int
+		for _, c := range d.Model.Components {
+			if c.Optional == optional {
+				all = append(all, c.Layers...)
+			}
+		}
+		if len(all) > 0 {
+			slices.Sort(all)
+			return slices.Compact(all)
+		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return nil
+}
+
+// tensors refuses components that cannot lie in one tensor.
+func (v *validator) tensors() {
+	first := make(map[string]*Component)
+	for n := range v.i.Model.Components {
+		c := &v.i.Model.Components[n]
+		if c.Tensor == "" {
+			continue
+		}
+		o := first[c.Tensor]
+		if o == nil {
+			first[c.Tensor] = c
+			continue
+		}
+		if c.Kind != o.Kind || c.Window != o.Window || c.rowTokens() != o.rowTokens() || c.slotRows() != o.slotRows() || !slices.Equal(c.Layers, o.Layers) {
+			v.refuse("tensor", c.Name, c.Tensor, "%s and %s are both in tensor %q: want the same kind, layers, window, row_tokens and slot_rows", o.Name, c.Name, c.Tensor)
+		}
+	}
 }
 
 // SplitLayers is the layers of each of pp stages: as even as possible, the
@@ -121,7 +153,7 @@ func SplitLayers(layers, pp int) []int {
 
 // share is the part [lo, hi) of total that the n-th of parts gets: as even as
 // possible, the earlier ones take the rest. So pages are cut over CP ranks, too.
-func share(total, parts, n int) (lo, hi int) {
+func share[T int | uint64](total, parts, n T) (lo, hi T) {
 	each, rest := total/parts, total%parts
 	lo = n*each + min(n, rest)
 	hi = lo + each
@@ -147,28 +179,28 @@ func HeadsOf(heads, tp, rank int) (HeadRange, bool) {
 	return HeadRange{}, false
 }
 
-// Instance is the instance that is deployed, with so many pages in each tensor,
-// or every reason why it cannot work. Each rank has one region: its tensors one
-// after another by component and layer, page p of one at p pages from its start,
-// then the metadata rows.
+// Instance is the instance that is deployed, with so many pages in each paged
+// tensor, or every reason why it cannot work. Each rank has one region: its tensors
+// one after another, in the order of the model's components, then the metadata
+// rows.
 func (d *Deployment) Instance(pages uint32) (*Instance, []Reason) {
 	if rs := d.Malformed(); len(rs) > 0 {
 		return nil, rs
 	}
 	v := &validator{}
 	for _, c := range d.Model.Components {
-		if _, ok := HeadsOf(c.Heads, d.TP, 0); !ok {
-			v.refuse("heads", c.Name, fmt.Sprintf("%d heads, tp %d", c.Heads, d.TP),
-				"%s has %d heads, which do not go over tp %d: use a tp that divides %d or a multiple of %d", c.Name, c.Heads, d.TP, c.Heads, c.Heads)
+		if _, ok := HeadsOf(c.Heads, d.attentionTP(), 0); !ok {
+			v.refuse("heads", c.Name, fmt.Sprintf("%d heads, tp %d", c.Heads, d.attentionTP()),
+				"%s has %d heads, which do not go over tp %d: use a tp that divides %d or a multiple of %d", c.Name, c.Heads, d.attentionTP(), c.Heads, c.Heads)
 		}
 	}
-	if n := mulCapped(mulCapped(uint64(d.TP), uint64(d.PP)), uint64(d.DP)); n > maxEngines {
-		v.refuse("parallel", "", strconv.FormatUint(n, 10), "tp %d x pp %d x dp %d are more than %d engines", d.TP, d.PP, d.DP, maxEngines)
+	if n := mulCapped(mulCapped(uint64(d.attentionTP()), uint64(d.PP)), mulCapped(uint64(d.DP), uint64(d.cp()))); n > maxEngines {
+		v.refuse("parallel", "", strconv.FormatUint(n, 10), "tp %d x pp %d x dp %d x cp %d are more than %d engines", d.attentionTP(), d.PP, d.DP, d.cp(), maxEngines)
 	}
 	if len(v.reasons) > 0 {
 		return nil, sortReasons(v.reasons)
 	}
-	i := &Instance{Model: d.Model, DP: d.DP, PP: d.PP, CP: 1, TP: d.TP}
+	i := &Instance{Model: d.Model, DP: d.DP, PP: d.PP, CP: d.cp(), TP: d.attentionTP(), Split: d.Split}
 	layers, cuts := d.layers(), d.PPLayers
 	if len(cuts) == 0 {
 		cuts = SplitLayers(len(layers), d.PP)
@@ -178,8 +210,10 @@ func (d *Deployment) Instance(pages uint32) (*Instance, []Reason) {
 		for pp, n := range cuts {
 			stage := layers[lo : lo+n]
 			lo += n
-			for tp := range d.TP {
-				i.Engines = append(i.Engines, d.engine(Rank{DP: dp, PP: pp, TP: tp}, stage, pages))
+			for cp := range i.CP {
+				for tp := range i.TP {
+					i.Engines = append(i.Engines, d.engine(Rank{DP: dp, PP: pp, CP: cp, TP: tp}, stage, pages))
+				}
 			}
 		}
 	}
@@ -221,26 +255,35 @@ func MatchDeployments(prefill, decode *Deployment, prefillPages, decodePages uin
 func (d *Deployment) engine(r Rank, stage []int, pages uint32) Engine {
 	e := Engine{Rank: r}
 	at := uint64(0)
+	axes, _ := d.Layout.axes() // Malformed has refused another
+	main := d.layers()
 	for n := range d.Model.Components {
 		c := &d.Model.Components[n]
-		heads, _ := HeadsOf(c.Heads, d.TP, r.TP)
-		s := Shard{Component: c.Name, Heads: heads, PageTokens: d.PageTokens}
-		count := uint64(heads.High - heads.Low)
-		s.TokenStride, s.HeadStride = mulCapped(count, c.HeadBytes), c.HeadBytes
-		if d.Layout == HND {
-			s.TokenStride, s.HeadStride = c.HeadBytes, mulCapped(uint64(d.PageTokens), c.HeadBytes)
+		if c.Tensor != "" && slices.ContainsFunc(d.Model.Components[:n], func(o Component) bool { return o.Tensor == c.Tensor }) {
+			continue // laid out with the first of its tensor
 		}
-		s.PageStride = mulCapped(mulCapped(count, c.HeadBytes), uint64(d.PageTokens))
-		for _, l := range stage {
-			if _, has := slices.BinarySearch(c.Layers, l); !has {
-				continue
+		var layers []int
+		for _, l := range c.Layers {
+			_, here := slices.BinarySearch(stage, l)
+			if _, staged := slices.BinarySearch(main, l); here || !staged && r.PP == d.PP-1 {
+				layers = append(layers, l)
 			}
-			s.Layers = append(s.Layers, LayerTensor{Layer: l, Offset: at, Pages: pages})
-			at = addCapped(at, mulCapped(s.PageStride, uint64(pages)))
 		}
-		if len(s.Layers) > 0 {
-			e.Shards = append(e.Shards, s)
+		if len(layers) == 0 {
+			continue
 		}
+		t := tensor{}
+		for k := n; k < len(d.Model.Components); k++ {
+			if o := &d.Model.Components[k]; k == n || c.Tensor != "" && o.Tensor == c.Tensor {
+				t.components, t.shards = append(t.components, o), append(t.shards, d.shard(o, r))
+			}
+		}
+		if c.Kind == Slot {
+			at = t.layOut(axes, layers, d.slots(), 1, at)
+		} else {
+			at = t.layOut(axes, layers, pages, d.PageAlign, at)
+		}
+		e.Shards = append(e.Shards, t.shards...)
 	}
 	if d.MetaRows > 0 {
 		e.Meta = MetaRows{Offset: at, RowBytes: d.MetaRowBytes, Rows: d.MetaRows}
@@ -248,6 +291,24 @@ func (d *Deployment) engine(r Rank, stage []int, pages uint32) Engine {
 	}
 	e.RegionBytes = []uint64{at}
 	return e
+}
+
+// slots is the slots of a rank.
+func (d *Deployment) slots() uint32 {
+	if d.Slots > 0 {
+		return d.Slots
+	}
+	return max(1, d.MetaRows)
+}
+
+// shard is a component's part of a rank, but for where it lies.
+func (d *Deployment) shard(c *Component, r Rank) Shard {
+	heads, _ := HeadsOf(c.Heads, d.attentionTP(), r.TP)
+	s := Shard{Component: c.Name, Heads: heads}
+	if c.Kind == Paged {
+		s.PageTokens = d.PageTokens
+	}
+	return s
 }
 
 // mulCapped and addCapped are the product and the sum, or 2^64-1 if that is less.

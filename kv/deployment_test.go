@@ -55,7 +55,7 @@ func TestInstanceLiesAsPromised(t *testing.T) {
 	}
 	const page, tensor = 4 * 2 * 4, 16 * 4 * 2 * 4
 	for n, s := range e.Shards {
-		if s.Heads != (HeadRange{2, 4}) || s.PageStride != page || s.TokenStride != 4 || s.HeadStride != 16 {
+		if s.Heads != (HeadRange{2, 4}) || s.PageStride != page || s.RowStride != 4 || s.HeadStride != 16 {
 			t.Errorf("shard is %+v, want heads [2,4) in pages of %d bytes, token 4, head 16", s, page)
 		}
 		for k, l := range s.Layers {
@@ -100,7 +100,7 @@ func TestDeploymentsThatAreNone(t *testing.T) {
 		{"tp", func(d *Deployment) { d.TP = 0 }, true, "parallel.tp", "is 0, want at least 1"},
 		{"dp", func(d *Deployment) { d.DP = -3 }, true, "parallel.dp", "is -3"},
 		{"page", func(d *Deployment) { d.PageTokens = 0 }, true, "page_tokens", "is 0"},
-		{"layout", func(d *Deployment) { d.Layout = 0 }, true, "layout", "nhd or hnd"},
+		{"layout", func(d *Deployment) { d.Layout = "" }, true, "layout", "want nhd or hnd, or an order"},
 		{"more stages than layers", func(d *Deployment) { d.PP, d.PPLayers = 5, nil }, true, "parallel.pp", "at most the 4 layers"},
 		{"pp_layers of another count", func(d *Deployment) { d.PPLayers = []int{4} }, true, "pp_layers", "1 entries, want 2"},
 		{"pp_layers of another sum", func(d *Deployment) { d.PPLayers = []int{2, 3} }, true, "pp_layers", "sum to 5 layers, want the 4"},

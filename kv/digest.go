@@ -10,7 +10,7 @@ import (
 // source pages and chunks are no part of it.
 func (p *Pair) Digest(prefillRoster, decodeRoster [32]byte, targets []Range) [32]byte {
 	var e encoder
-	e.str("kvferry plan 1")
+	e.str("kvferry plan 2")
 	e = append(e, prefillRoster[:]...)
 	e = append(e, decodeRoster[:]...)
 	e.rank(p.Writer)
@@ -25,6 +25,9 @@ func (p *Pair) Digest(prefillRoster, decodeRoster [32]byte, targets []Range) [32
 		e.int(b.Heads.Low)
 		e.int(b.Heads.High)
 		e.u64(b.RowBytes)
+		e.u64(b.Start)
+		e.u64(b.Step)
+		e.u64(b.Rows)
 	}
 	e.ranges(targets)
 	return sha256.Sum256(e)

@@ -58,16 +58,21 @@ func dtypeNames() string {
 }
 
 func (k Kind) String() string {
-	if k == Paged {
+	switch k {
+	case Paged:
 		return "paged"
+	case Slot:
+		return "slot"
 	}
 	return fmt.Sprintf("kind %d", uint8(k))
 }
 
 // ParseKind reads a kind by its name.
 func ParseKind(s string) (Kind, error) {
-	if s == "paged" {
-		return Paged, nil
+	for _, k := range []Kind{Paged, Slot} {
+		if s == k.String() {
+			return k, nil
+		}
 	}
-	return 0, fmt.Errorf("kind is %q, want paged", s)
+	return 0, fmt.Errorf("kind is %q, want paged or slot", s)
 }

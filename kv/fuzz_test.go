@@ -62,7 +62,7 @@ func (r *reader) instance(d *Deployment) *Instance {
 		case 2:
 			s.PageStride = v
 		case 3:
-			s.TokenStride = v
+			s.RowStride = v
 		case 4:
 			s.HeadStride = v
 		case 5:
@@ -125,7 +125,7 @@ func FuzzMatch(f *testing.F) {
 					t.Fatalf("a reason that says nothing: %+v", reason)
 				}
 			}
-			if fit.Writers(Route{}, Rank{}, false) != nil {
+			if fit.Candidates(Route{}, Rank{}) != nil {
 				t.Fatal("writers of instances that do not fit")
 			}
 			return
@@ -144,10 +144,8 @@ func checkRows(t *testing.T, fit *Fit, prefix, length uint64) {
 			if err != nil {
 				return
 			}
-			first, pages := PagesFor(pair.targetTokens, prefix, length)
-			target := PageTable{First: first, Pages: countTo(pages)}
-			_, pages = PagesFor(pair.sourceTokens, 0, length)
-			targets, err := pair.Targets(target, 0)
+			target := fit.decode.firstPages(receiver, prefix, length)
+			targets, err := pair.Targets(&target)
 			if err != nil {
 				return
 			}
@@ -156,7 +154,8 @@ func checkRows(t *testing.T, fit *Fit, prefix, length uint64) {
 					t.Fatal(err)
 				}
 			}
-			copies, err := pair.Copies(Chunk{To: length, Source: PageTable{Pages: countTo(pages)}, Last: true}, target, 0)
+			source := fit.prefill.firstPages(sender, 0, length)
+			copies, err := pair.Copies(Chunk{To: length, Source: source, Last: true}, &target)
 			if err != nil {
 				return
 			}
@@ -176,6 +175,16 @@ func checkRows(t *testing.T, fit *Fit, prefix, length uint64) {
 			}
 		}
 	}
+}
+
+// firstPages is a placement in the first pages of every pool.
+func (i *Instance) firstPages(r Rank, prefix, length uint64) Placement {
+	var p Placement
+	for _, pool := range i.Pools(r) {
+		first, n := pool.Need(prefix, length)
+		p.Tables = append(p.Tables, PoolTable{pool.Window, PageTable{first, countTo(n)}})
+	}
+	return p
 }
 
 func countTo(n int) []uint32 {

@@ -128,7 +128,7 @@ func TestGoldenReplicatedWriters(t *testing.T) {
 	f := mustMatch(t, attentionOf(2, 4, 8), attentionOf(2, 4, 2))
 	for room := range uint64(4) {
 		for _, r := range f.Receivers(Route{}) {
-			if w := f.Writers(Route{Room: room}, r, false); len(w) != 2 {
+			if w := f.Candidates(Route{Room: room}, r); len(w) != 2 {
 				t.Errorf("room %d: receiver %v has writers %v, want 2 of the 4 that hold its heads", room, r, w)
 			}
 		}
@@ -165,6 +165,7 @@ func TestGoldenPipelineWindows(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			f := mustMatch(t, tc.prefill, tc.decode)
 			r := f.Receivers(Route{})[0]
+			target := AllTokens(PageTable{Pages: []uint32{2, 3}}, 0)
 			for n, w := range f.Senders(Route{}) {
 				p, err := f.Pair(Route{}, w, r, 0, 8)
 				if err != nil {
@@ -172,8 +173,8 @@ func TestGoldenPipelineWindows(t *testing.T) {
 				}
 				got := fmt.Sprint(p.Boxes)
 				want := fmt.Sprint([]Box{
-					{"k", tc.stages[n], HeadRange{0, 2}, 4},
-					{"v", tc.stages[n], HeadRange{0, 2}, 4},
+					{"k", tc.stages[n], HeadRange{0, 2}, 4, 0, 1, 8},
+					{"v", tc.stages[n], HeadRange{0, 2}, 4, 0, 1, 8},
 				})
 				if got != want {
 					t.Errorf("stage %d sends %s, want %s", n, got, want)
@@ -181,7 +182,7 @@ func TestGoldenPipelineWindows(t *testing.T) {
 				if last := n == len(tc.stages)-1; p.Meta != last {
 					t.Errorf("stage %d writes the metadata row: %v, want %v", n, p.Meta, last)
 				}
-				copies, err := p.Copies(Chunk{To: 8, Source: PageTable{Pages: []uint32{0, 1}}}, PageTable{Pages: []uint32{2, 3}}, 0)
+				copies, err := p.Copies(Chunk{To: 8, Source: AllTokens(PageTable{Pages: []uint32{0, 1}}, 0)}, &target)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -226,14 +227,15 @@ func TestGoldenGrouping(t *testing.T) {
 		{"constant steps", []uint32{2, 4, 6}, []uint32{1, 4, 7}, []PairRun{{2, 1, 3, 2, 3}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			to := uint64(len(tc.source)) * 4
-			groups := cut(0, to, PageTable{Pages: tc.source}, PageTable{Pages: tc.target}, 4, 4)
+			l := lane{Pool{PageTokens: 4}, 4}
+			r := rows{0, 1, uint64(len(tc.source)) * 4}
+			groups := cut(r.count, l.walk(r, PageTable{Pages: tc.source}), l.walk(r, PageTable{Pages: tc.target}))
 			if len(groups) != 1 || !slices.Equal(groups[0].runs, tc.want) {
 				t.Errorf("groups are %+v, want one with runs %v", groups, tc.want)
 			}
 		})
 	}
-	groups := cut(0, 0, PageTable{}, PageTable{}, 4, 4)
+	groups := cut(0, walk{size: 4, step: 1}, walk{size: 4, step: 1})
 	if len(groups) != 0 {
 		t.Errorf("no tokens give groups %v, want none", groups)
 	}

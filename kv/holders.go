@@ -24,14 +24,23 @@ type holding []class
 // perDP is how many engines a DP rank has.
 func (i *Instance) perDP() int { return i.PP * i.CP * i.TP }
 
-// holdings finds the holders of component c within DP rank dp of a valid
+// parts is how many parts of the rows of a component CP ranks hold: 1 if each holds
+// all.
+func (i *Instance) parts(c *Component) int {
+	if i.Split == Copies || c.Kind == Slot {
+		return 1
+	}
+	return i.CP
+}
+
+// holdings finds who holds a part of component c within DP rank dp of a valid
 // instance.
-func (i *Instance) holdings(dp int, c *Component) holding {
+func (i *Instance) holdings(dp int, c *Component, part int) holding {
 	engines := make([][]int, len(c.Layers))
 	heads := make(map[int]HeadRange)
 	for e := dp * i.perDP(); e < (dp+1)*i.perDP(); e++ {
 		s := i.Engines[e].shard(c.Name)
-		if s == nil {
+		if s == nil || i.parts(c) > 1 && i.Engines[e].Rank.CP != part {
 			continue
 		}
 		heads[e] = s.Heads

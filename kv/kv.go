@@ -3,11 +3,11 @@
 // to copy where. Everything here is a function of its arguments.
 //
 // There is one rule. A tensor that an engine registered is a box in the logical
-// space (component, layer, head, token). What must move between a prefill engine
-// and a decode engine is the intersection of their boxes, restricted to the
-// tokens that decode does not have yet. Tensor parallelism, pipeline stages,
-// replicated heads, page sizes and page-inner orders are boxes and strides;
-// none of them has code of its own.
+// space (component, layer, head, row). What must move between a prefill engine and
+// a decode engine is the intersection of their boxes, restricted to the rows that
+// decode needs and does not have yet. Tensor parallelism, pipeline stages, context
+// parallelism, replicated heads, page sizes and page-inner orders are boxes and
+// strides; none of them has code of its own. docs/kv.md has pictures.
 package kv
 
 import "fmt"
@@ -16,8 +16,11 @@ import "fmt"
 type Kind uint8
 
 const (
-	// Paged components have one row per token and head, in pages.
+	// Paged components have one row per RowTokens tokens and head, in pages.
 	Paged Kind = iota + 1
+	// Slot components have SlotRows rows per request and head, in slots: the state
+	// of a mamba layer, or of a group of tokens that is not complete yet.
+	Slot
 )
 
 // DType is the element type of a component.
@@ -40,10 +43,31 @@ type Component struct {
 	Kind      Kind
 	Layers    []int  // the layers of the model that have it, ascending
 	Heads     int    // of the whole model, at least 1; 1 for latent
-	HeadBytes uint64 // of one row: one token of one head
+	HeadBytes uint64 // of one row of one head
 	DType     DType
 	Optional  bool // sent if both sides have it; missing on one side is no error
+
+	// RowTokens is how many tokens one row stands for: 1 (0 means 1), or 4 or 128 of
+	// a compressed cache. A row exists when all its tokens are computed. A Slot
+	// component with RowTokens above 1 is the state of the group that is still open:
+	// it is needed only if the length is no multiple of RowTokens.
+	RowTokens uint32
+	// Window is how many of the last tokens a Paged component keeps; 0 for all.
+	Window uint64
+	// SlotRows is the rows of one slot of a Slot component; 0 means 1.
+	SlotRows uint32
+
+	// Tensor names the tensor that Deployment puts the component into, beside the
+	// others of that name: the sections q, k and v of a convolution's state. "" for
+	// one of its own. It is a matter of layout alone, and the two sides may differ.
+	Tensor string
 }
+
+// rowTokens is the tokens of a row, at least 1.
+func (c *Component) rowTokens() uint32 { return max(1, c.RowTokens) }
+
+// slotRows is the rows of a slot, at least 1.
+func (c *Component) slotRows() uint32 { return max(1, c.SlotRows) }
 
 // Model is what is cached. Two deployments pair only if their models agree.
 type Model struct {
@@ -72,27 +96,38 @@ func (r Rank) String() string {
 }
 
 // Shard is what one engine holds of one component: a box, and how it lies in
-// memory. The row of (page p, token t of the page, head h) of a layer starts at
+// memory. The row of (page p, row r of the page, head h) of a layer starts at
 //
-//	Offset(layer) + p*PageStride + t*TokenStride + (h-Heads.Low)*HeadStride
+//	Offset(layer) + p*PageStride + r*RowStride + (h-Heads.Low)*HeadStride
+//
+// For a Slot component a page is a slot.
 type Shard struct {
-	Component   string
-	Layers      []LayerTensor // ascending by layer
-	Heads       HeadRange
-	PageTokens  uint32
-	PageStride  uint64 // bytes; at least what the rows of a page span
-	TokenStride uint64
-	HeadStride  uint64
+	Component  string
+	Layers     []LayerTensor // ascending by layer
+	Heads      HeadRange
+	PageTokens uint32 // a multiple of the component's RowTokens; 0 for a Slot component
+	PageStride uint64 // bytes; at least what the rows of a page span
+	RowStride  uint64
+	HeadStride uint64
 }
 
-// RowOffset is where the row of a page, a token of the page, and a head of the
+// RowOffset is where the row of a page, a row of the page, and a head of the
 // model starts in the region of t, one of the shard's Layers. The head is one of
 // the shard's.
-func (s *Shard) RowOffset(t LayerTensor, page, token uint32, head int) uint64 {
-	return t.Offset + uint64(page)*s.PageStride + uint64(token)*s.TokenStride + uint64(head-s.Heads.Low)*s.HeadStride
+func (s *Shard) RowOffset(t LayerTensor, page, row uint32, head int) uint64 {
+	return t.Offset + uint64(page)*s.PageStride + uint64(row)*s.RowStride + uint64(head-s.Heads.Low)*s.HeadStride
 }
 
-// LayerTensor is one layer of a shard: Pages pages from Offset of a region.
+// pageRows is how many rows of the component a page, or a slot, has.
+func (s *Shard) pageRows(c *Component) uint32 {
+	if c.Kind == Slot {
+		return c.slotRows()
+	}
+	return s.PageTokens / c.rowTokens()
+}
+
+// LayerTensor is one layer of a shard: Pages pages, or slots, from Offset of a
+// region.
 type LayerTensor struct {
 	Layer  int
 	Region uint32 // index into the regions that the engine registered
@@ -123,33 +158,65 @@ type Engine struct {
 	RegionBytes []uint64 // length of each region that the engine registered
 }
 
-// PageTokens is how many tokens a page of the engine holds, 0 if it holds
-// nothing. It is one number per instance: Validate refuses another.
-func (e *Engine) PageTokens() uint32 {
-	if len(e.Shards) == 0 {
-		return 0
-	}
-	return e.Shards[0].PageTokens
-}
-
 // Instance is the engines that serve one model replica together.
 type Instance struct {
 	Model          Model
 	DP, PP, CP, TP int      // sizes, at least 1
+	Split          Split    // of the tokens of a request, over the CP ranks
 	Engines        []Engine // in roster order, one per rank
 }
 
-// PageTable lists the pages that hold consecutive tokens on one side: Pages[0]
-// holds token First, and First is a multiple of that side's page size.
+// Split is how the CP ranks of an instance share the tokens of a request. Slot
+// components and metadata rows are never shared: each rank has its own.
+type Split uint8
+
+const (
+	// Copies: every CP rank holds all tokens.
+	Copies Split = iota
+	// PageRanges: CP rank c holds the c-th part of the pages of the request, as even
+	// as possible, the earlier ranks take the rest.
+	PageRanges
+	// Interleaved: CP rank c of n holds the rows r with r mod n = c, one after
+	// another: decode context parallelism.
+	Interleaved
+)
+
+// PageTable lists pages of one engine in the order of their tokens. Pages[k]
+// holds what the engine has of the tokens from First + k*stripe to the next, where
+// stripe is its Pool's; First is a multiple of it.
 type PageTable struct {
 	First uint64
 	Pages []uint32
 }
 
-// Page is the page that holds a token, which the table covers, and the token's
-// place in it.
-func (t PageTable) Page(pageTokens uint32, token uint64) (page, within uint32) {
-	return t.Pages[(token-t.First)/uint64(pageTokens)], uint32(token % uint64(pageTokens))
+// Placement is where one engine keeps one request.
+type Placement struct {
+	Tables  []PoolTable // one per pool that the request has pages in
+	Slot    uint32      // of the Slot components
+	MetaRow uint32
+}
+
+// PoolTable is the pages of a request in one pool, which is named by the window
+// of its components.
+type PoolTable struct {
+	Window uint64
+	PageTable
+}
+
+// Table is the pages in the pool of a window; none if there are none.
+func (p *Placement) Table(window uint64) PageTable {
+	for i := range p.Tables {
+		if p.Tables[i].Window == window {
+			return p.Tables[i].PageTable
+		}
+	}
+	return PageTable{}
+}
+
+// AllTokens is a placement of a request that has pages in the pool of window 0
+// alone, which is the whole cache of most models.
+func AllTokens(t PageTable, metaRow uint32) Placement {
+	return Placement{Tables: []PoolTable{{PageTable: t}}, MetaRow: metaRow}
 }
 
 // Run is Count units: the i-th is unit First + i*Step.

@@ -26,7 +26,7 @@ func TestMatchRefusesEveryDifferenceByName(t *testing.T) {
 		{"head bytes", base().edit("v", func(c *Component) { c.HeadBytes = 8 }), "head_bytes", "v", "4", "8", "check the head size"},
 		{"heads", base().edit("v", func(c *Component) { c.Heads = 8 }), "heads", "v", "4", "8", "whole model"},
 		{"dtype", base().edit("k", func(c *Component) { c.DType = F16 }), "dtype", "k", "bf16", "f16", "same cache dtype"},
-		{"layers", base().edit("k", func(c *Component) { c.Layers = seq(0, 5) }), "layers", "k", "0-5", "0-4", "all its layers"},
+		{"layers", base().edit("k", func(c *Component) { c.Layers = seq(0, 5) }), "layers", "k", "0-5", "0-4", "prefill stage 0 (tp 0-1) sends 5: start decode with all 6 layers"},
 		{"component missing", func() *Deployment { d := base(); d.Model.Components = d.Model.Components[:1]; return d }(),
 			"components", "v", "declared", "missing", "optional"},
 		{"metadata rows", func() *Deployment { d := base(); d.MetaRowBytes = 16; return d }(), "meta_row_bytes", "", "8", "16", "same metadata row"},
@@ -44,7 +44,7 @@ func TestMatchRefusesEveryDifferenceByName(t *testing.T) {
 			if _, err := f.Pair(Route{}, Rank{}, Rank{}, 0, 1); err == nil || !strings.Contains(err.Error(), r.Text) {
 				t.Errorf("a plan of what does not fit: %v, want the reason", err)
 			}
-			if f.Writers(Route{}, Rank{}, false) != nil || f.MetaWriter(Route{}, Rank{}) != (Rank{}) {
+			if f.Candidates(Route{}, Rank{}) != nil || f.MetaWriter(Route{}, Rank{}) != (Rank{}) {
 				t.Error("writers of what does not fit")
 			}
 		})
@@ -109,13 +109,13 @@ func TestMatchRefusesWhatNobodyHolds(t *testing.T) {
 				s := &i.Engines[2+n].Shards[1]
 				s.Layers = s.Layers[:2]
 			}
-		}, "layers", "no prefill engine of dp 0 holds layers 5, heads [0,4) of v, which decode needs"},
+		}, "layers", "prefill holds layers 0-4 of `v`, decode stage 1 (tp 0-1) needs 5: start prefill with all 6 layers, or check that both load the same model"},
 		{"heads of a prefill rank", Prefill, func(i *Instance) { i.Engines[1].Shards[0].Heads.Low = 3 },
-			"heads", "no prefill engine of dp 0 holds layers 0-2, heads [2,3) of k"},
+			"heads", "prefill holds heads [0,2) [3,4) of layers 0-2 of `k`, decode stage 0 (tp 1) needs [2,3): start prefill with ranks that hold all 4 heads"},
 		{"a whole component of a decode stage", Decode, func(i *Instance) {
 			i.Engines[0].Shards = i.Engines[0].Shards[1:]
 			i.Engines[1].Shards = i.Engines[1].Shards[1:]
-		}, "layers", "no decode engine of dp 0 holds layers 0-2, heads [0,4) of k, which prefill sends"},
+		}, "layers", "decode holds layers 3-5 of `k`, prefill stage 0 (tp 0-1) sends 0-2: start decode with all 6 layers"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p, d := whole(), whole()
@@ -146,7 +146,7 @@ func TestElectionSpreads(t *testing.T) {
 	for room := range uint64(8) {
 		var writers []Rank
 		for _, r := range f.Receivers(Route{}) {
-			w := f.Writers(Route{Room: room}, r, false)
+			w := f.Candidates(Route{Room: room}, r)
 			if len(w) != 1 {
 				t.Fatalf("room %d: %v has writers %v, want one", room, r, w)
 			}
@@ -191,7 +191,7 @@ func TestRoutesBeyondTheSizeAreRefusedByValue(t *testing.T) {
 			}
 		})
 	}
-	if f.Receivers(Route{DecodeDP: 2}) != nil || f.Senders(Route{PrefillDP: -1}) != nil || f.Writers(Route{PrefillDP: 7}, Rank{}, false) != nil {
+	if f.Receivers(Route{DecodeDP: 2}) != nil || f.Senders(Route{PrefillDP: -1}) != nil || f.Candidates(Route{PrefillDP: 7}, Rank{}) != nil {
 		t.Error("ranks of a dp rank beyond the size, want none")
 	}
 }
@@ -211,29 +211,31 @@ func TestPlanNeverTruncates(t *testing.T) {
 		meta   uint32
 		want   string
 	}{
-		{"target too short", PageTable{4, []uint32{1, 2, 3}}, Chunk{To: 20, Source: source}, 0, "got 3 pages from token 4, want 4 pages from token 4"},
-		{"target too long", PageTable{4, []uint32{1, 2, 3, 4, 5}}, Chunk{To: 20, Source: source}, 0, "got 5 pages"},
-		{"target from another token", PageTable{0, []uint32{1, 2, 3, 4, 5}}, Chunk{To: 20, Source: source}, 0, "from token 0, want 4 pages from token 4"},
-		{"target not at a page", PageTable{5, []uint32{1, 2, 3, 4}}, Chunk{To: 20, Source: source}, 0, "multiple of the 4 tokens"},
-		{"target beyond the pool", PageTable{4, []uint32{1, 2, 3, 16}}, Chunk{To: 20, Source: source}, 0, "decode page is 16, want below the 16 pages"},
-		{"source too short", good, Chunk{To: 20, Source: PageTable{Pages: []uint32{0, 1, 2, 3}}}, 0, "prefill pages: got 4 pages from token 0, want 5"},
-		{"source begins behind", good, Chunk{To: 20, Source: PageTable{First: 8, Pages: []uint32{2, 3, 4}}}, 0, "first token is 8, want at most 4"},
-		{"source beyond the pool", good, Chunk{To: 20, Source: PageTable{Pages: []uint32{0, 1, 2, 3, 99}}}, 0, "prefill page is 99"},
+		{"target too short", PageTable{4, []uint32{1, 2, 3}}, Chunk{To: 20, Source: AllTokens(source, 0)}, 0, "got 3 pages from token 4, want 4 pages from token 4"},
+		{"target too long", PageTable{4, []uint32{1, 2, 3, 4, 5}}, Chunk{To: 20, Source: AllTokens(source, 0)}, 0, "got 5 pages"},
+		{"target from another token", PageTable{0, []uint32{1, 2, 3, 4, 5}}, Chunk{To: 20, Source: AllTokens(source, 0)}, 0, "from token 0, want 4 pages from token 4"},
+		{"target not at a page", PageTable{5, []uint32{1, 2, 3, 4}}, Chunk{To: 20, Source: AllTokens(source, 0)}, 0, "multiple of the 4 tokens"},
+		{"target beyond the pool", PageTable{4, []uint32{1, 2, 3, 16}}, Chunk{To: 20, Source: AllTokens(source, 0)}, 0, "decode page is 16, want below the 16 pages"},
+		{"source too short", good, Chunk{To: 20, Source: AllTokens(PageTable{Pages: []uint32{0, 1, 2, 3}}, 0)}, 0, "prefill pages: got 4 pages from token 0, want 5"},
+		{"source begins behind", good, Chunk{To: 20, Source: AllTokens(PageTable{First: 8, Pages: []uint32{2, 3, 4}}, 0)}, 0, "first token is 8, want at most 4"},
+		{"source beyond the pool", good, Chunk{To: 20, Source: AllTokens(PageTable{Pages: []uint32{0, 1, 2, 3, 99}}, 0)}, 0, "prefill page is 99"},
 		{"chunk backwards", good, Chunk{From: 9, To: 8}, 0, "chunk begins at token 9 and ends at 8"},
-		{"target metadata row", good, Chunk{To: 20, Source: source}, 1, "decode metadata row is 1, want below 1"},
-		{"source metadata row", good, Chunk{To: 20, Source: source, SourceMeta: 7, Last: true}, 0, "prefill metadata row is 7, want below 1"},
+		{"target metadata row", good, Chunk{To: 20, Source: AllTokens(source, 0)}, 1, "decode metadata row is 1, want below 1"},
+		{"source metadata row", good, Chunk{To: 20, Source: AllTokens(source, 7), Last: true}, 0, "prefill metadata row is 7, want below 1"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := p.Copies(tc.chunk, tc.target, tc.meta); err == nil || !strings.Contains(err.Error(), tc.want) {
+			target := AllTokens(tc.target, tc.meta)
+			if _, err := p.Copies(tc.chunk, &target); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("error is %v, want %q", err, tc.want)
 			}
 		})
 	}
-	if _, err := p.Targets(PageTable{4, []uint32{1, 2, 1, 4}}, 0); err == nil || !strings.Contains(err.Error(), "page 1 is there twice") {
+	twice, at := AllTokens(PageTable{4, []uint32{1, 2, 1, 4}}, 0), AllTokens(good, 0)
+	if _, err := p.Targets(&twice); err == nil || !strings.Contains(err.Error(), "page 1 is there twice") {
 		t.Errorf("a page twice: %v", err)
 	}
 	for _, c := range []Chunk{{}, {To: 5}, {From: 20, To: 30}} {
-		if copies, err := p.Copies(c, good, 0); err != nil || len(copies) != 0 {
+		if copies, err := p.Copies(c, &at); err != nil || len(copies) != 0 {
 			t.Errorf("chunk [%d,%d) of tokens that are not sent: %v, %v", c.From, c.To, copies, err)
 		}
 	}

@@ -25,15 +25,15 @@ func (l *lattice) String() string {
 }
 
 // latticeOf is a tensor of a shard that was found valid by itself.
-func latticeOf(s *Shard, t *LayerTensor, rowBytes uint64) lattice {
+func latticeOf(s *Shard, t *LayerTensor, c *Component) lattice {
 	l := lattice{component: s.Component, layer: t.Layer, offset: t.Offset}
-	counts := [3]uint32{t.Pages, s.PageTokens, uint32(s.Heads.High - s.Heads.Low)}
-	l.strides = [3]uint64{s.PageStride, s.TokenStride, s.HeadStride}
+	counts := [3]uint32{t.Pages, s.pageRows(c), uint32(s.Heads.High - s.Heads.Low)}
+	l.strides = [3]uint64{s.PageStride, s.RowStride, s.HeadStride}
 	if l.strides[1] < l.strides[2] && counts[2] > 1 || counts[1] == 1 {
 		counts[1], counts[2] = counts[2], counts[1]
 		l.strides[1], l.strides[2] = l.strides[2], l.strides[1]
 	}
-	l.spans[3] = rowBytes
+	l.spans[3] = c.HeadBytes
 	for n := 2; n >= 0; n-- {
 		l.spans[n] = l.spans[n+1] + uint64(counts[n]-1)*l.strides[n]
 		if counts[n] == 1 {
@@ -53,7 +53,7 @@ func (v *validator) overlaps(e *Engine) {
 		c := v.i.Model.component(s.Component)
 		for k := range s.Layers {
 			t := &s.Layers[k]
-			regions[t.Region] = append(regions[t.Region], latticeOf(s, t, c.HeadBytes))
+			regions[t.Region] = append(regions[t.Region], latticeOf(s, t, c))
 		}
 	}
 	if m := e.Meta; m.Rows > 0 && uint64(m.Region) < uint64(len(regions)) {

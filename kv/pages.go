@@ -86,30 +86,6 @@ func UnpackPages(runs []Run, limit int) ([]uint32, error) {
 	return pages, nil
 }
 
-// check answers whether the table covers the tokens [from, to) of a side with
-// pages of pageTokens. exact: with no page more than needed.
-func (t PageTable) check(side Side, pageTokens uint32, from, to uint64, exact bool) error {
-	first, n := PagesFor(pageTokens, from, to)
-	if t.First%uint64(pageTokens) != 0 {
-		return fmt.Errorf("%s pages: first token is %d, want a multiple of the %d tokens of a page", side, t.First, pageTokens)
-	}
-	if exact && (t.First != first || len(t.Pages) != n) {
-		return fmt.Errorf("%s pages: got %d pages from token %d, want %d pages from token %d for tokens [%d,%d) in pages of %d",
-			side, len(t.Pages), t.First, n, first, from, to, pageTokens)
-	}
-	if n == 0 {
-		return nil
-	}
-	if t.First > first {
-		return fmt.Errorf("%s pages: first token is %d, want at most %d", side, t.First, first)
-	}
-	skip := (first - t.First) / uint64(pageTokens)
-	if have := uint64(len(t.Pages)); have < skip+uint64(n) {
-		return fmt.Errorf("%s pages: got %d pages from token %d, want %d for tokens up to %d", side, have, t.First, skip+uint64(n), to)
-	}
-	return nil
-}
-
 // repeatedPage finds a page that stands twice in a list.
 func repeatedPage(pages []uint32) (uint32, bool) {
 	if len(pages) == 0 {

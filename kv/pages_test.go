@@ -107,20 +107,37 @@ func FuzzUnpackPages(f *testing.F) {
 	})
 }
 
-// TestRowOffsetIsTheSlowFormula: what others use to fill and to compare memory is
-// what the slow loop of these tests uses.
-func TestRowOffsetIsTheSlowFormula(t *testing.T) {
+// TestEachRowIsTheSlowLoop: what others use to fill and to compare memory visits
+// what the slow loop of these tests does.
+func TestEachRowIsTheSlowLoop(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		i := drawInstance(t, drawModel(t), "side", drawPage(t, "side"), 40)
+		m := drawModel(t)
+		i := drawInstance(t, m, "side", drawPage(t, m, "side"), 60)
 		e := &i.Engines[rapid.IntRange(0, len(i.Engines)-1).Draw(t, "engine")]
-		table := drawPages(t, "side", &i.Engines[0], 7, 40)
-		e.rows(i.Model, table, 7, 40, func(c *Component, layer, head int, token uint64, region uint32, at uint64) {
-			s := e.shard(c.Name)
-			n := slices.IndexFunc(s.Layers, func(t LayerTensor) bool { return t.Layer == layer })
-			page, within := table.Page(s.PageTokens, token)
-			if got := s.RowOffset(s.Layers[n], page, within, head); got != at || s.Layers[n].Region != region {
-				t.Fatalf("%s layer %d head %d token %d is at %d, want %d", c.Name, layer, head, token, got, at)
-			}
+		length := uint64(rapid.IntRange(1, 60).Draw(t, "length"))
+		at := i.place(t, "side", e.Rank, 0, length)
+		type place struct {
+			component   string
+			layer, head int
+			row         uint64
+		}
+		want := make(map[place]where)
+		i.rows(e, &at, 0, length, func(c *Component, layer, head int, row uint64, region uint32, at uint64) {
+			want[place{c.Name, layer, head, row}] = where{region, at}
 		})
+		visit := func(r Row) {
+			p := place{r.Component.Name, r.Layer, r.Head, r.Row}
+			if w, ok := want[p]; !ok || w != (where{r.Region, r.Offset}) {
+				t.Fatalf("%+v is visited at region %d offset %d, want %v (%v)", p, r.Region, r.Offset, w, ok)
+			}
+			delete(want, p)
+		}
+		cut := uint64(rapid.IntRange(0, int(length)).Draw(t, "cut"))
+		i.EachRow(e.Rank, &at, 0, cut, visit)
+		i.EachRow(e.Rank, &at, cut, length, visit)
+		i.EachState(e.Rank, at.Slot, length, visit)
+		if len(want) > 0 {
+			t.Fatalf("not visited: %v", want)
+		}
 	})
 }

@@ -3,6 +3,7 @@ package kv
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // maxTokens bounds a token number, so that no sum of two overflows.
@@ -13,36 +14,60 @@ type Box struct {
 	Component string
 	Layers    []int // ascending
 	Heads     HeadRange
-	RowBytes  uint64 // of one row: one token of one head
+	RowBytes  uint64 // of one row of one head
+	// Start, Step, Rows are the rows that are sent: Start, Start+Step, ... Of a Slot
+	// component they are the rows of the slot.
+	Start, Step, Rows uint64
 }
 
 // Pair is what one writer sends to one receiver of a room: the logical plan. It
 // is small, knows no pages, and is the same on both sides. It is read only.
 type Pair struct {
 	Writer, Receiver Rank
-	Prefix, Length   uint64 // the tokens [Prefix, Length) are sent
+	Prefix, Length   uint64 // the tokens [Prefix, Length) are wanted
 	Meta             bool   // the writer sends the metadata row too
-	Boxes            []Box  // none if Prefix is Length
+	Boxes            []Box  // none if nothing but the metadata row is sent
 
-	moves                    []move
-	sourceTokens             uint32 // of a page
-	targetTokens             uint32
-	sourcePages, targetPages uint32 // every tensor of the plan has at least these
-	sourceMeta, targetMeta   MetaRows
+	moves                  []move
+	tracks                 []track
+	sourcePools            []Pool // of the writer
+	targetPools            []Pool // of the receiver
+	sourceSlots            uint32 // every Slot tensor of the plan has at least these
+	targetSlots            uint32
+	sourceMeta, targetMeta MetaRows
+}
+
+// track is what the components have in common that keep the same rows in the same
+// pages.
+type track struct {
+	window         uint64
+	rowTokens      uint32
+	rows           rows
+	source, target lane
 }
 
 // move is a box and how it lies in the memory of both sides.
 type move struct {
 	box            int
+	track          int // index into Pair.tracks; slotTrack for a Slot component
+	rows           uint32
 	source, target strides
 	tensors        []tensorPair
 }
 
-// strides are the bytes from one row to the next of a side.
-type strides struct{ page, token, head uint64 }
+// slotTrack is the track of Slot components.
+const slotTrack = -1
 
-// tensorPair is one layer of a move: where its first head of its first token of
-// page 0 is, on both sides.
+// strides are the bytes from one page, row and head to the next of a side, and
+// from one row that is sent to the next.
+type strides struct{ page, row, head, step uint64 }
+
+func stridesOf(s *Shard) strides {
+	return strides{page: s.PageStride, row: s.RowStride, head: s.HeadStride, step: s.RowStride}
+}
+
+// tensorPair is one layer of a move: where its first head of its first row of page
+// 0 is, on both sides.
 type tensorPair struct {
 	layer          int
 	source, target placed
@@ -53,9 +78,9 @@ type placed struct {
 	offset uint64
 }
 
-// Pair is what writer sends to receiver of the route for the tokens
-// [prefix, length): nothing but the metadata row, or nothing at all, if the plan
-// wants nothing of that writer.
+// Pair is what writer sends to receiver of the route for a request of which the
+// tokens [prefix, length) are wanted: nothing but the metadata row, or nothing at
+// all, if the plan wants nothing of that writer.
 func (f *Fit) Pair(r Route, writer, receiver Rank, prefix, length uint64) (*Pair, error) {
 	w, n, err := f.parties(r, writer, receiver)
 	if err != nil {
@@ -70,15 +95,15 @@ func (f *Fit) Pair(r Route, writer, receiver Rank, prefix, length uint64) (*Pair
 	we, re := &f.prefill.Engines[w], &f.decode.Engines[n]
 	p := &Pair{
 		Writer: writer, Receiver: receiver, Prefix: prefix, Length: length,
-		sourceTokens: f.prefill.pageTokens(), targetTokens: f.decode.pageTokens(),
-		sourcePages: math.MaxUint32, targetPages: math.MaxUint32,
+		sourcePools: f.prefill.Pools(writer), targetPools: f.decode.Pools(receiver),
+		sourceSlots: math.MaxUint32, targetSlots: math.MaxUint32,
 		sourceMeta: we.Meta, targetMeta: re.Meta,
 	}
 	var writers []int
-	f.boxes(r, n, func(by int, c *Component, layers []int, heads HeadRange) {
-		writers = insertSorted(writers, by)
-		if by == w && prefix < length {
-			p.add(Box{Component: c.Name, Layers: layers, Heads: heads, RowBytes: c.HeadBytes}, we.shard(c.Name), re.shard(c.Name))
+	f.boxes(r, n, func(b elected) {
+		writers = insertSorted(writers, b.writer)
+		if b.writer == w {
+			p.add(b, we.shard(b.c.Name), re.shard(b.c.Name))
 		}
 	})
 	p.Meta = f.metaWriter(r, n, writers) == w
@@ -109,16 +134,31 @@ func (f *Fit) parties(r Route, writer, receiver Rank) (w, n int, err error) {
 	return w, n, nil
 }
 
-// add appends a box and finds its rows on both sides.
-func (p *Pair) add(b Box, source, target *Shard) {
+// add appends an elected box, if it has rows in this request, and finds its rows
+// on both sides.
+func (p *Pair) add(b elected, source, target *Shard) {
 	m := move{
 		box:     len(p.Boxes),
-		source:  strides{source.PageStride, source.TokenStride, source.HeadStride},
-		target:  strides{target.PageStride, target.TokenStride, target.HeadStride},
-		tensors: make([]tensorPair, 0, len(b.Layers)),
+		source:  stridesOf(source),
+		target:  stridesOf(target),
+		tensors: make([]tensorPair, 0, len(b.layers)),
+	}
+	var sent rows
+	if b.c.Kind == Slot {
+		if !b.c.needed(p.Length) {
+			return
+		}
+		m.track, m.rows = slotTrack, b.c.slotRows()
+		sent = rows{0, 1, uint64(m.rows)}
+	} else {
+		m.track = p.track(b.c, source, target)
+		sent = p.tracks[m.track].rows
+	}
+	if sent.count == 0 {
+		return
 	}
 	s, t := 0, 0
-	for _, layer := range b.Layers {
+	for _, layer := range b.layers {
 		for source.Layers[s].Layer < layer {
 			s++
 		}
@@ -128,22 +168,49 @@ func (p *Pair) add(b Box, source, target *Shard) {
 		from, to := &source.Layers[s], &target.Layers[t]
 		m.tensors = append(m.tensors, tensorPair{
 			layer:  layer,
-			source: placed{from.Region, from.Offset + uint64(b.Heads.Low-source.Heads.Low)*source.HeadStride},
-			target: placed{to.Region, to.Offset + uint64(b.Heads.Low-target.Heads.Low)*target.HeadStride},
+			source: placed{from.Region, from.Offset + uint64(b.heads.Low-source.Heads.Low)*source.HeadStride},
+			target: placed{to.Region, to.Offset + uint64(b.heads.Low-target.Heads.Low)*target.HeadStride},
 		})
-		p.sourcePages = min(p.sourcePages, from.Pages)
-		p.targetPages = min(p.targetPages, to.Pages)
 	}
-	p.Boxes = append(p.Boxes, b)
+	if m.track == slotTrack {
+		p.sourceSlots, p.targetSlots = min(p.sourceSlots, source.fewest()), min(p.targetSlots, target.fewest())
+	} else {
+		tr := &p.tracks[m.track]
+		sn, _ := tr.source.turns()
+		tn, _ := tr.target.turns()
+		m.source.step *= sent.step / sn
+		m.target.step *= sent.step / tn
+	}
+	p.Boxes = append(p.Boxes, Box{
+		Component: b.c.Name, Layers: b.layers, Heads: b.heads, RowBytes: b.c.HeadBytes,
+		Start: sent.start, Step: sent.step, Rows: sent.count,
+	})
 	p.moves = append(p.moves, m)
 }
 
-// pageTokens is the page size of a valid instance, 1 if it holds nothing.
-func (i *Instance) pageTokens() uint32 {
-	for n := range i.Engines {
-		if t := i.Engines[n].PageTokens(); t > 0 {
-			return t
-		}
+// track finds the track of a Paged component, or makes it.
+func (p *Pair) track(c *Component, source, target *Shard) int {
+	q := c.rowTokens()
+	if at := slices.IndexFunc(p.tracks, func(t track) bool { return t.window == c.Window && t.rowTokens == q }); at >= 0 {
+		return at
 	}
-	return 1
+	t := track{
+		window: c.Window, rowTokens: q,
+		source: lane{poolOf(p.sourcePools, c.Window), source.pageRows(c)},
+		target: lane{poolOf(p.targetPools, c.Window), target.pageRows(c)},
+	}
+	t.rows = common(t.source, t.target, q, p.Prefix, p.Length)
+	p.tracks = append(p.tracks, t)
+	return len(p.tracks) - 1
+}
+
+// poolOf is the pool of a window, which is there.
+func poolOf(pools []Pool, window uint64) Pool {
+	return pools[slices.IndexFunc(pools, func(p Pool) bool { return p.Window == window })]
+}
+
+// needed answers whether a Slot component is part of a request of a length: the
+// state of a group that is still open is none if the last group is complete.
+func (c *Component) needed(length uint64) bool {
+	return length > 0 && (c.rowTokens() == 1 || length%uint64(c.rowTokens()) > 0)
 }

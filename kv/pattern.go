@@ -13,12 +13,12 @@ type dim struct {
 	source, target uint64
 }
 
-// rowsOf is the pattern of tokens x heads rows of rowBytes, with whatever is
+// rowsOf is the pattern of count x heads rows of rowBytes, with whatever is
 // contiguous on both sides made one row. The outer direction is the one with the
 // larger stride at the target, so that the rows of a grant nest.
-func rowsOf(tokens, heads uint32, rowBytes uint64, source, target strides) pattern {
+func rowsOf(count, heads uint32, rowBytes uint64, source, target strides) pattern {
 	inner := dim{heads, source.head, target.head}
-	outer := dim{tokens, source.token, target.token}
+	outer := dim{count, source.step, target.step}
 	if outer.count == 1 || (inner.count > 1 && outer.target < inner.target) {
 		inner, outer = outer, inner
 	}

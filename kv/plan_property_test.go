@@ -7,28 +7,25 @@ import (
 	"pgregory.net/rapid"
 )
 
-const (
-	canary  = 0xC5
-	metaRow = 2
-)
+const canary = 0xC5
 
 // scene is one room between two instances.
 type scene struct {
 	fit            *Fit
 	route          Route
 	prefix, length uint64
-	chunks         []uint64    // borders, ascending, from 0 to length
-	source, target []PageTable // one for each side is enough: ranks share them
+	chunks         []Chunk // without where the writer keeps the request
+	source, target map[Rank]*Placement
 }
 
 func drawScene(t *rapid.T) *scene {
 	s := &scene{length: uint64(rapid.IntRange(1, 150).Draw(t, "length"))}
 	s.prefix = uint64(rapid.IntRange(0, int(s.length)).Draw(t, "prefix"))
 	m := drawModel(t)
-	page := drawPage(t, "prefill")
+	page := drawPage(t, m, "prefill")
 	p := drawInstance(t, m, "prefill", page, s.length)
 	if rapid.Bool().Draw(t, "another page size") {
-		page = drawPage(t, "decode")
+		page = drawPage(t, m, "decode")
 	}
 	d := drawInstance(t, m, "decode", page, s.length)
 	s.fit = Match(p, d)
@@ -40,14 +37,38 @@ func drawScene(t *rapid.T) *scene {
 		DecodeDP:  rapid.IntRange(0, d.DP-1).Draw(t, "decode dp rank"),
 		Room:      rapid.Uint64().Draw(t, "room"),
 	}
-	s.source = []PageTable{drawPages(t, "prefill", &p.Engines[0], 0, s.length)}
-	s.target = []PageTable{drawPages(t, "decode", &d.Engines[0], s.prefix, s.length)}
-	for range rapid.IntRange(0, 4).Draw(t, "borders") {
-		s.chunks = append(s.chunks, uint64(rapid.IntRange(0, int(s.length)).Draw(t, "border")))
+	s.source, s.target = make(map[Rank]*Placement), make(map[Rank]*Placement)
+	for _, r := range s.fit.Senders(s.route) {
+		at := p.place(t, "prefill", r, 0, s.length)
+		s.source[r] = &at
 	}
-	s.chunks = append(s.chunks, 0, s.length)
-	slices.Sort(s.chunks)
+	for _, r := range s.fit.Receivers(s.route) {
+		at := d.place(t, "decode", r, s.prefix, s.length)
+		s.target[r] = &at
+	}
+	s.chunks = drawChunks(t, s.length)
 	return s
+}
+
+// drawChunks cuts a request into chunks, and some chunks into layers.
+func drawChunks(t *rapid.T, length uint64) []Chunk {
+	borders := []uint64{0, length}
+	for range rapid.IntRange(0, 4).Draw(t, "borders") {
+		borders = append(borders, uint64(rapid.IntRange(0, int(length)).Draw(t, "border")))
+	}
+	slices.Sort(borders)
+	var out []Chunk
+	for n := 0; n+1 < len(borders); n++ {
+		c := Chunk{From: borders[n], To: borders[n+1], Last: n+2 == len(borders)}
+		if rapid.IntRange(0, 2).Draw(t, "by layers") == 0 {
+			cut := rapid.IntRange(1, 7).Draw(t, "layers done first")
+			c.Layers, c.More = LayerRange{0, cut}, true
+			out = append(out, c)
+			c.Layers, c.More = LayerRange{cut, 1000}, false
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // sources fills the prefill engines of the route with what they computed.
@@ -57,13 +78,13 @@ func (s *scene) sources() map[Rank]memory {
 		n, _ := s.fit.prefill.index(r)
 		e := &s.fit.prefill.Engines[n]
 		mem := newMemory(e, 0x11)
-		e.rows(s.fit.prefill.Model, s.source[0], 0, s.length, func(c *Component, layer, head int, token uint64, region uint32, at uint64) {
+		s.fit.prefill.rows(e, s.source[r], 0, s.length, func(c *Component, layer, head int, row uint64, region uint32, at uint64) {
 			for b := range int(c.HeadBytes) {
-				mem[region][at+uint64(b)] = cell(c.Name, layer, head, token, b)
+				mem[region][at+uint64(b)] = cell(c.Name, layer, head, row, b)
 			}
 		})
 		for b := range e.Meta.RowBytes {
-			mem[e.Meta.Region][e.Meta.Offset+1*e.Meta.RowBytes+b] = cell("meta", 0, 0, 0, int(b))
+			mem[e.Meta.Region][e.Meta.Offset+uint64(s.source[r].MetaRow)*e.Meta.RowBytes+b] = cell("meta", 0, 0, 0, int(b))
 		}
 		out[r] = mem
 	}
@@ -74,14 +95,30 @@ func (s *scene) sources() map[Rank]memory {
 // which of its bytes have to be written.
 func (s *scene) wanted(e *Engine) (mem, needed memory) {
 	mem, needed = newMemory(e, canary), newMemory(e, 0)
-	e.rows(s.fit.decode.Model, s.target[0], s.prefix, s.length, func(c *Component, layer, head int, token uint64, region uint32, at uint64) {
+	s.fit.decode.rows(e, s.target[e.Rank], s.prefix, s.length, func(c *Component, layer, head int, row uint64, region uint32, at uint64) {
+		o := s.fit.prefill.Model.component(c.Name)
+		if o == nil { // a draft model that prefill has not
+			return
+		}
+		// Of a window, prefill keeps what begins at a page of its own.
+		if c.Window > 0 && s.length > c.Window {
+			page := uint32(0)
+			for n := range s.fit.prefill.Engines {
+				if s := s.fit.prefill.Engines[n].shard(c.Name); s != nil {
+					page = s.PageTokens
+				}
+			}
+			if row < s.fit.prefill.floor(s.length-c.Window, page) {
+				return
+			}
+		}
 		for b := range int(c.HeadBytes) {
-			mem[region][at+uint64(b)] = cell(c.Name, layer, head, token, b)
+			mem[region][at+uint64(b)] = cell(c.Name, layer, head, row, b)
 			needed[region][at+uint64(b)]++
 		}
 	})
 	for b := range e.Meta.RowBytes {
-		at := e.Meta.Offset + metaRow*e.Meta.RowBytes + b
+		at := e.Meta.Offset + uint64(s.target[e.Rank].MetaRow)*e.Meta.RowBytes + b
 		mem[e.Meta.Region][at] = cell("meta", 0, 0, 0, int(b))
 		needed[e.Meta.Region][at]++
 	}
@@ -105,7 +142,8 @@ func (s *scene) checkReceiver(t *rapid.T, sources map[Rank]memory, receiver Rank
 	n, _ := s.fit.decode.index(receiver)
 	e := &s.fit.decode.Engines[n]
 	mem, granted := newMemory(e, canary), newMemory(e, 0)
-	writers := s.fit.Writers(s.route, receiver, s.prefix == s.length)
+	writers := s.fit.Writers(s.route, receiver, s.prefix, s.length)
+	candidates := s.fit.Candidates(s.route, receiver)
 	metas := 0
 	for _, w := range s.fit.Senders(s.route) {
 		p, err := s.fit.Pair(s.route, w, receiver, s.prefix, s.length)
@@ -114,6 +152,8 @@ func (s *scene) checkReceiver(t *rapid.T, sources map[Rank]memory, receiver Rank
 		}
 		if named, sends := slices.Contains(writers, w), len(p.Boxes) > 0 || p.Meta; named != sends {
 			t.Fatalf("writer %v to %v: named %v, sends %v", w, receiver, named, sends)
+		} else if named && !slices.Contains(candidates, w) {
+			t.Fatalf("writer %v to %v is none of the candidates %v", w, receiver, candidates)
 		}
 		if p.Meta {
 			metas++
@@ -123,7 +163,7 @@ func (s *scene) checkReceiver(t *rapid.T, sources map[Rank]memory, receiver Rank
 		}
 		mine := newMemory(e, 0)
 		s.grant(t, p, mine, granted)
-		whole := s.move(t, p, sources[w], nil, mine, []uint64{0, s.length})
+		whole := s.move(t, p, sources[w], nil, mine, []Chunk{{To: s.length, Last: true}})
 		parts := s.move(t, p, sources[w], mem, mine, s.chunks)
 		compareMoves(t, whole, parts)
 	}
@@ -143,7 +183,7 @@ func (s *scene) checkReceiver(t *rapid.T, sources map[Rank]memory, receiver Rank
 
 // grant counts the bytes that the pair grants, in mine and over all writers.
 func (s *scene) grant(t *rapid.T, p *Pair, mine, all memory) {
-	ranges, err := p.Targets(s.target[0], metaRow)
+	ranges, err := p.Targets(s.target[p.Receiver])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,11 +207,11 @@ type where struct {
 }
 
 // move carries out the copies of all chunks and says where each byte came from.
-func (s *scene) move(t *rapid.T, p *Pair, from, to, granted memory, borders []uint64) map[where]where {
+func (s *scene) move(t *rapid.T, p *Pair, from, to, granted memory, chunks []Chunk) map[where]where {
 	moved := make(map[where]where)
-	for n := 0; n+1 < len(borders); n++ {
-		c := Chunk{From: borders[n], To: borders[n+1], Source: s.source[0], SourceMeta: 1, Last: n+2 == len(borders)}
-		copies, err := p.Copies(c, s.target[0], metaRow)
+	for _, c := range chunks {
+		c.Source = *s.source[p.Writer]
+		copies, err := p.Copies(c, s.target[p.Receiver])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,14 +266,14 @@ func TestBothSidesAgree(t *testing.T) {
 		s := drawScene(t)
 		other := Match(s.fit.prefill, s.fit.decode)
 		for _, r := range s.fit.Receivers(s.route) {
-			for _, w := range s.fit.Writers(s.route, r, false) {
+			for _, w := range s.fit.Candidates(s.route, r) {
 				a, _ := s.fit.Pair(s.route, w, r, s.prefix, s.length)
 				b, _ := other.Pair(s.route, w, r, s.prefix, s.length)
-				x, err := a.Targets(s.target[0], metaRow)
+				x, err := a.Targets(s.target[r])
 				if err != nil {
 					t.Fatal(err)
 				}
-				y, _ := b.Targets(s.target[0], metaRow)
+				y, _ := b.Targets(s.target[r])
 				for i := range y {
 					y[i].Runs = slices.Clone(y[i].Runs) // as off the wire
 				}

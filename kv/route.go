@@ -54,10 +54,18 @@ func elect(ordinal int, room uint64, n int) int {
 	return int((uint64(ordinal)%uint64(n) + room%uint64(n)) % uint64(n))
 }
 
+// elected is a box that a receiver needs, of those rows that the writer keeps.
+type elected struct {
+	writer int // index into the prefill roster
+	c      *Component
+	layers []int // ascending
+	heads  HeadRange
+}
+
 // boxes visits every box that the receiver (an index into the decode roster)
-// needs, with the elected writer (an index into the prefill roster). Boxes are as
-// large as their holders are the same, so that a plan stays small.
-func (f *Fit) boxes(r Route, receiver int, visit func(writer int, c *Component, layers []int, heads HeadRange)) {
+// needs, with the elected writer. Boxes are as large as their holders are the
+// same, so that a plan stays small.
+func (f *Fit) boxes(r Route, receiver int, visit func(elected)) {
 	e := &f.decode.Engines[receiver]
 	ordinal := receiver - r.DecodeDP*f.decode.perDP()
 	for n := range f.components {
@@ -66,14 +74,16 @@ func (f *Fit) boxes(r Route, receiver int, visit func(writer int, c *Component, 
 		if s == nil {
 			continue
 		}
-		for _, class := range f.held[r.PrefillDP][n] {
-			layers := s.layersIn(class.layers)
-			if len(layers) == 0 {
-				continue
-			}
-			for _, sp := range class.spans {
-				if heads, ok := sp.heads.intersect(s.Heads); ok {
-					visit(sp.holders[elect(ordinal, r.Room, len(sp.holders))], c, layers, heads)
+		for _, part := range f.held[r.PrefillDP][n] {
+			for _, class := range part {
+				layers := s.layersIn(class.layers)
+				if len(layers) == 0 {
+					continue
+				}
+				for _, sp := range class.spans {
+					if heads, ok := sp.heads.intersect(s.Heads); ok {
+						visit(elected{sp.holders[elect(ordinal, r.Room, len(sp.holders))], c, layers, heads})
+					}
 				}
 			}
 		}
@@ -89,23 +99,56 @@ func (f *Fit) place(r Route, receiver Rank) (int, bool) {
 	return f.decode.index(receiver)
 }
 
-// Writers are the engines that write to one receiver of the route, in roster
-// order. The metadata writer is one of them; with empty (no token to send) it is
-// the only one. None for a receiver that is not of the route.
-func (f *Fit) Writers(r Route, receiver Rank, empty bool) []Rank {
+// Candidates are the engines that write to one receiver of the route in some
+// request, in roster order. The metadata writer is one of them. None for a
+// receiver that is not of the route.
+func (f *Fit) Candidates(r Route, receiver Rank) []Rank {
 	n, ok := f.place(r, receiver)
 	if !ok {
 		return nil
 	}
 	writers := f.dataWriters(r, n)
-	meta := f.metaWriter(r, n, writers)
-	if empty {
-		return []Rank{f.prefill.Engines[meta].Rank}
+	return f.prefill.ranks(insertSorted(writers, f.metaWriter(r, n, writers)))
+}
+
+// Writers are those of the Candidates that write to the receiver when it wants the
+// tokens [prefix, length) of a request: they have a row of it, its state, or its
+// metadata row.
+func (f *Fit) Writers(r Route, receiver Rank, prefix, length uint64) []Rank {
+	n, ok := f.place(r, receiver)
+	if !ok {
+		return nil
 	}
-	writers = insertSorted(writers, meta)
-	out := make([]Rank, len(writers))
-	for i, w := range writers {
-		out[i] = f.prefill.Engines[w].Rank
+	candidates := f.dataWriters(r, n)
+	writers := []int{f.metaWriter(r, n, candidates)}
+	pools := f.decode.Pools(receiver)
+	sources := make(map[int][]Pool, len(candidates))
+	f.boxes(r, n, func(b elected) {
+		if _, found := slices.BinarySearch(writers, b.writer); found {
+			return
+		}
+		if b.c.Kind == Slot {
+			if b.c.needed(length) {
+				writers = insertSorted(writers, b.writer)
+			}
+			return
+		}
+		if sources[b.writer] == nil {
+			sources[b.writer] = f.prefill.Pools(f.prefill.Engines[b.writer].Rank)
+		}
+		source, target := lane{Pool: poolOf(sources[b.writer], b.c.Window)}, lane{Pool: poolOf(pools, b.c.Window)}
+		if common(source, target, b.c.rowTokens(), prefix, length).count > 0 {
+			writers = insertSorted(writers, b.writer)
+		}
+	})
+	return f.prefill.ranks(writers)
+}
+
+// ranks are the ranks of engines.
+func (i *Instance) ranks(engines []int) []Rank {
+	out := make([]Rank, len(engines))
+	for n, e := range engines {
+		out[n] = i.Engines[e].Rank
 	}
 	return out
 }
@@ -124,9 +167,7 @@ func (f *Fit) MetaWriter(r Route, receiver Rank) Rank {
 // dataWriters are the elected writers of a receiver, ascending.
 func (f *Fit) dataWriters(r Route, receiver int) []int {
 	var out []int
-	f.boxes(r, receiver, func(writer int, _ *Component, _ []int, _ HeadRange) {
-		out = insertSorted(out, writer)
-	})
+	f.boxes(r, receiver, func(b elected) { out = insertSorted(out, b.writer) })
 	return out
 }
 

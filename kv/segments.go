@@ -1,9 +1,11 @@
 package kv
 
-// segment is a piece of a token range that lies within one page of each side:
-// tokens tokens from these tokens of their pages.
+import "math"
+
+// segment is a piece of a sequence of rows that lies within one page of each side:
+// rows rows from these rows of their pages.
 type segment struct {
-	source, target, tokens uint32
+	source, target, rows uint32
 }
 
 // group is the pages that are cut alike, as runs of pairs of them.
@@ -12,13 +14,44 @@ type group struct {
 	runs []PairRun
 }
 
-// cutter cuts a token range at the borders of both sides' pages. Where page
+// walk is where a sequence of rows goes through the pages of one side.
+type walk struct {
+	pages []uint32
+	size  uint32 // rows of a page
+	page  uint64 // index of the page of the first row
+	row   uint32 // and its place in that page
+	step  uint32 // from one row to the next
+}
+
+// walk is how the rows go through the pages of a lane. The table covers them.
+func (l lane) walk(r rows, t PageTable) walk {
+	n, _ := l.turns()
+	at := l.local(r.start)
+	return walk{
+		pages: t.Pages, size: l.pageRows, step: uint32(r.step / n),
+		page: at/uint64(l.pageRows) - t.First/l.Stripe(), row: uint32(at % uint64(l.pageRows)),
+	}
+}
+
+// left is how many rows of the sequence are in the present page.
+func (w *walk) left() uint32 { return (w.size - w.row + w.step - 1) / w.step }
+
+// skip goes on by n rows, which may end in another page.
+func (w *walk) skip(n uint32) {
+	at := uint64(w.row) + uint64(n)*uint64(w.step)
+	w.page, w.row = w.page+at/uint64(w.size), uint32(at%uint64(w.size))
+}
+
+// period is how many rows of the sequence there are until it is at the same row of
+// a page again.
+func (w *walk) period() uint64 { return uint64(w.size / gcd(w.size, w.step)) }
+
+// cutter cuts a sequence of rows at the borders of both sides' pages. Where page
 // sizes do not divide one another there are as many groups as cuts in one common
 // period, and two more at the ends.
 type cutter struct {
-	from, to             uint64
-	source, target       PageTable
-	sourceSize, tarSize  uint32 // tokens of a page
+	count                uint64
+	source, target       walk
 	natSource, natTarget uint32 // pages from one period to the next
 
 	groups []growing
@@ -35,13 +68,13 @@ type growing struct {
 	runs                   []PairRun // of the second pass
 }
 
-// cut returns the groups of the tokens [from, to), which both tables cover. It
-// goes through the pages twice, to allocate once.
-func cut(from, to uint64, source, target PageTable, sourceSize, targetSize uint32) []group {
-	g := gcd(sourceSize, targetSize)
+// cut returns the groups of count rows, which go so through both sides. It goes
+// through the pages twice, to allocate once.
+func cut(count uint64, source, target walk) []group {
+	period := source.period() / gcd64(source.period(), target.period()) * target.period()
 	c := &cutter{
-		from: from, to: to, source: source, target: target, sourceSize: sourceSize, tarSize: targetSize,
-		natSource: targetSize / g, natTarget: sourceSize / g,
+		count: count, source: source, target: target,
+		natSource: natural(period, &source), natTarget: natural(period, &target),
 	}
 	c.pass()
 	total := 0
@@ -63,38 +96,37 @@ func cut(from, to uint64, source, target PageTable, sourceSize, targetSize uint3
 	return groups
 }
 
-// pass goes once through the token range.
+// natural is the pages from one period of rows to the next. It only guides how runs
+// are made: one that is out of range guides nothing.
+func natural(period uint64, w *walk) uint32 {
+	return uint32(min(period*uint64(w.step)/uint64(w.size), math.MaxUint32))
+}
+
+// pass goes once through the rows.
 func (c *cutter) pass() {
-	s := uint32(c.from % uint64(c.sourceSize))
-	t := uint32(c.from % uint64(c.tarSize))
-	sp := (c.from - c.source.First) / uint64(c.sourceSize)
-	tp := (c.from - c.target.First) / uint64(c.tarSize)
-	for at := c.from; at < c.to; {
-		n := min(c.sourceSize-s, c.tarSize-t)
-		if left := c.to - at; uint64(n) > left {
+	s, t := c.source, c.target
+	for left := c.count; left > 0; {
+		n := min(s.left(), t.left())
+		if uint64(n) > left {
 			n = uint32(left)
 		}
-		g := c.find(segment{s, t, n})
-		if n == c.sourceSize && n == c.tarSize {
+		g := c.find(segment{s.row, t.row, n})
+		if n == s.size && n == t.size && s.step == 1 && t.step == 1 {
 			// Whole pages on both sides need no cutting.
-			whole := (c.to - at) / uint64(n)
-			sources, targets := c.source.Pages[sp:sp+whole], c.target.Pages[tp:tp+whole]
+			whole := left / uint64(n)
+			sources, targets := s.pages[s.page:s.page+whole], t.pages[t.page:t.page+whole]
 			for k := 0; k < len(sources); {
 				c.add(g, sources[k], targets[k])
 				k++
 				k += g.follow(sources[k:], targets[k:])
 			}
-			at, sp, tp = at+whole*uint64(n), sp+whole, tp+whole
+			left, s.page, t.page = left-whole*uint64(n), s.page+whole, t.page+whole
 			continue
 		}
-		c.add(g, c.source.Pages[sp], c.target.Pages[tp])
-		at += uint64(n)
-		if s += n; s == c.sourceSize {
-			s, sp = 0, sp+1
-		}
-		if t += n; t == c.tarSize {
-			t, tp = 0, tp+1
-		}
+		c.add(g, s.pages[s.page], t.pages[t.page])
+		left -= uint64(n)
+		s.skip(n)
+		t.skip(n)
 	}
 	for i := range c.groups {
 		c.groups[i].finish()

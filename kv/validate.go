@@ -15,6 +15,7 @@ const (
 	maxHeads      = 1 << 14
 	maxHeadBytes  = 1 << 32
 	maxPageTokens = 1 << 16
+	maxSlotRows   = 1 << 16
 	maxRegion     = 1 << 56 // bytes
 
 	// maxReasons bounds what a malformed instance makes us say. Behind it the
@@ -26,10 +27,10 @@ const (
 type validator struct {
 	i       *Instance
 	reasons []Reason
-	faults  int    // found, also those beyond maxReasons
-	sound   bool   // the model is
-	size    uint32 // page size of the instance, 0 before the first shard
-	sizeOf  Rank
+	faults  int               // found, also those beyond maxReasons
+	sound   bool              // the model is
+	size    map[uint64]uint32 // page size of the instance, by window
+	sizeOf  map[uint64]Rank
 	meta    uint64 // bytes of a metadata row, 0 before the first
 	metaOf  Rank
 }
@@ -39,7 +40,7 @@ type validator struct {
 // beyond its region or that two tensors share. A valid instance can be planned
 // with: no number in it overflows, and no row of it is outside of its region.
 func (i *Instance) Validate() []Reason {
-	v := &validator{i: i}
+	v := &validator{i: i, size: map[uint64]uint32{}, sizeOf: map[uint64]Rank{}}
 	v.model()
 	v.sound = v.faults == 0
 	if v.sizes() {
@@ -84,9 +85,7 @@ func (v *validator) model() {
 			v.refuse("components", c.Name, "twice", "component %q is declared twice", c.Name)
 		}
 		seen[c.Name] = true
-		if c.Kind != Paged {
-			v.refuse("kind", c.Name, c.Kind.String(), "%s: kind is %v, want paged", where, c.Kind)
-		}
+		v.rowsOf(where, c)
 		if c.DType.Bytes() == 0 {
 			v.refuse("dtype", c.Name, c.DType.String(), "%s: dtype is %v, want one of %s", where, c.DType, dtypeNames())
 		}
@@ -96,6 +95,34 @@ func (v *validator) model() {
 		}
 		v.within("layers", c.Name, where, len(c.Layers), 1, maxLayers)
 		v.ascending(c.Name, where, len(c.Layers), func(n int) int { return c.Layers[n] })
+	}
+}
+
+// rowsOf checks what a component has one row of.
+func (v *validator) rowsOf(where string, c *Component) {
+	refuse := func(field string, got uint64, format string, a ...any) {
+		v.refuse(field, c.Name, strconv.FormatUint(got, 10), "%s: "+format, append([]any{where}, a...)...)
+	}
+	if c.RowTokens > maxPageTokens {
+		refuse("row_tokens", uint64(c.RowTokens), "row_tokens is %d, want at most %d", c.RowTokens, maxPageTokens)
+	}
+	switch c.Kind {
+	case Paged:
+		if c.SlotRows > 0 {
+			refuse("slot_rows", uint64(c.SlotRows), "slot_rows is %d, and a paged component has no slots: want 0", c.SlotRows)
+		}
+		if c.Window > maxTokens {
+			refuse("window", c.Window, "window is %d tokens, want at most %d", c.Window, uint64(maxTokens))
+		}
+	case Slot:
+		if c.SlotRows > maxSlotRows {
+			refuse("slot_rows", uint64(c.SlotRows), "slot_rows is %d, want at most %d", c.SlotRows, maxSlotRows)
+		}
+		if c.Window > 0 {
+			refuse("window", c.Window, "window is %d tokens, and a slot component has no tokens: want 0", c.Window)
+		}
+	default:
+		v.refuse("kind", c.Name, c.Kind.String(), "%s: kind is %v, want paged or slot", where, c.Kind)
 	}
 }
 
@@ -128,6 +155,10 @@ func (v *validator) sizes() bool {
 		size int
 	}{{"dp", i.DP}, {"pp", i.PP}, {"cp", i.CP}, {"tp", i.TP}} {
 		ok = v.within(s.name, "", "parallel", s.size, 1, maxEngines) && ok
+	}
+	if i.Split > Interleaved {
+		v.refuse("cp_split", "", i.Split.String(), "parallel: cp_split is %v, want copies, pages or tokens", i.Split)
+		return false
 	}
 	if !ok {
 		return false

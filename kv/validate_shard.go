@@ -14,15 +14,8 @@ func (v *validator) shard(e *Engine, s *Shard, c *Component) {
 		v.refuse("heads", s.Component, h.String(), "%s: heads are %s, want a range within the %d heads of the component", where, h, c.Heads)
 		return
 	}
-	if !v.within("page_tokens", s.Component, where, int(s.PageTokens), 1, maxPageTokens) {
+	if !v.pageTokens(e, s, c, where) {
 		return
-	}
-	if v.size == 0 {
-		v.size, v.sizeOf = s.PageTokens, e.Rank
-	}
-	if s.PageTokens != v.size {
-		v.refuse("page_tokens", s.Component, strconv.FormatUint(uint64(s.PageTokens), 10),
-			"%s: pages hold %d tokens, those of rank %v %d: want one page size in an instance", where, s.PageTokens, v.sizeOf, v.size)
 	}
 	if !v.within("layers", s.Component, where, len(s.Layers), 1, maxLayers) ||
 		!v.ascending(s.Component, where, len(s.Layers), func(n int) int { return s.Layers[n].Layer }) {
@@ -50,6 +43,34 @@ func (v *validator) shard(e *Engine, s *Shard, c *Component) {
 	}
 }
 
+// pageTokens checks the page size of a shard: there is one in an instance for all
+// components of a window, and pages hold whole rows.
+func (v *validator) pageTokens(e *Engine, s *Shard, c *Component, where string) bool {
+	if c.Kind == Slot {
+		if s.PageTokens != 0 {
+			v.refuse("page_tokens", s.Component, strconv.FormatUint(uint64(s.PageTokens), 10), "%s: page_tokens is %d, want 0: it has slots, no pages", where, s.PageTokens)
+		}
+		return s.PageTokens == 0
+	}
+	if !v.within("page_tokens", s.Component, where, int(s.PageTokens), 1, maxPageTokens) {
+		return false
+	}
+	if q := c.rowTokens(); s.PageTokens%q != 0 {
+		v.refuse("page_tokens", s.Component, strconv.FormatUint(uint64(s.PageTokens), 10),
+			"%s: pages hold %d tokens, want a multiple of the %d tokens of a row", where, s.PageTokens, q)
+		return false
+	}
+	if _, ok := v.size[c.Window]; !ok {
+		v.size[c.Window], v.sizeOf[c.Window] = s.PageTokens, e.Rank
+	}
+	if size := v.size[c.Window]; s.PageTokens != size {
+		v.refuse("page_tokens", s.Component, strconv.FormatUint(uint64(s.PageTokens), 10),
+			"%s: pages hold %d tokens, those of rank %v %d: want one page size in an instance, for all components of a window",
+			where, s.PageTokens, v.sizeOf[c.Window], size)
+	}
+	return true
+}
+
 // strides checks that no two rows of a page, and no two pages, share a byte.
 // span is what the rows of a page span.
 func (v *validator) strides(where string, s *Shard, c *Component) (span uint64, ok bool) {
@@ -60,7 +81,7 @@ func (v *validator) strides(where string, s *Shard, c *Component) (span uint64, 
 	}
 	ds := []direction{
 		{"head_stride", uint32(s.Heads.High - s.Heads.Low), s.HeadStride},
-		{"token_stride", s.PageTokens, s.TokenStride},
+		{"row_stride", s.pageRows(c), s.RowStride},
 	}
 	slices.SortStableFunc(ds, func(a, b direction) int { return cmp.Compare(a.stride, b.stride) })
 	span = c.HeadBytes

@@ -41,12 +41,12 @@ func TestValidateRefusesByName(t *testing.T) {
 		{"no pages", func(i *Instance) { i.Engines[0].Shards[0].Layers[0].Pages = 0 }, "pages", "0 pages"},
 		{"heads that alias", func(i *Instance) { i.Engines[0].Shards[0].HeadStride = 3 }, "head_stride", "head_stride is 3 bytes, want at least the 4"},
 		{"heads at one place", func(i *Instance) { i.Engines[0].Shards[0].HeadStride = 0 }, "head_stride", "rows would overlap"},
-		{"tokens that alias", func(i *Instance) { i.Engines[0].Shards[0].TokenStride = 7 }, "token_stride", "token_stride is 7 bytes, want at least the 8"},
-		{"tokens and heads that alias", func(i *Instance) { s := &i.Engines[0].Shards[0]; s.TokenStride, s.HeadStride = 8, 8 }, "token_stride", "overlap"},
+		{"tokens that alias", func(i *Instance) { i.Engines[0].Shards[0].RowStride = 7 }, "row_stride", "row_stride is 7 bytes, want at least the 8"},
+		{"tokens and heads that alias", func(i *Instance) { s := &i.Engines[0].Shards[0]; s.RowStride, s.HeadStride = 8, 8 }, "row_stride", "overlap"},
 		{"pages that alias", func(i *Instance) { i.Engines[0].Shards[0].PageStride = 31 }, "page_stride", "page_stride is 31 bytes, want at least the 32"},
 		{"a stride that overflows", func(i *Instance) { i.Engines[0].Shards[0].PageStride = math.MaxUint64 / 2 }, "page_stride", "at most"},
-		{"a token stride that overflows", func(i *Instance) { i.Engines[0].Shards[0].TokenStride = math.MaxUint64 - 8 }, "token_stride", "at most"},
-		{"a page that is too large", func(i *Instance) { i.Engines[0].Shards[0].TokenStride = maxRegion }, "token_stride", "a page spans more"},
+		{"a token stride that overflows", func(i *Instance) { i.Engines[0].Shards[0].RowStride = math.MaxUint64 - 8 }, "row_stride", "at most"},
+		{"a page that is too large", func(i *Instance) { i.Engines[0].Shards[0].RowStride = maxRegion }, "row_stride", "a page spans more"},
 		{"pages beyond the region", func(i *Instance) { i.Engines[0].Shards[1].Layers[1].Pages = 17 }, "offset", "want within the"},
 		{"very many pages", func(i *Instance) {
 			s := &i.Engines[0].Shards[0]
@@ -127,7 +127,7 @@ func TestInterleavedTensorsAreNoOverlap(t *testing.T) {
 				if page {
 					own = s.PageStride
 				} else {
-					s.TokenStride = 8 * own // 4 layers of k and v
+					s.RowStride = 8 * own // 4 layers of k and v
 				}
 				for l := range s.Layers {
 					s.Layers[l].Offset = uint64(c*len(s.Layers)+l)*own - min(less, uint64(c))

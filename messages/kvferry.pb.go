@@ -1289,7 +1289,8 @@ type EngineDescription struct {
 	TpSize        uint32                 `protobuf:"varint,7,opt,name=tp_size,json=tpSize,proto3" json:"tp_size,omitempty"`
 	Shards        []*Shard               `protobuf:"bytes,8,rep,name=shards,proto3" json:"shards,omitempty"`
 	Meta          *MetaRows              `protobuf:"bytes,9,opt,name=meta,proto3" json:"meta,omitempty"`
-	Regions       []*Region              `protobuf:"bytes,10,rep,name=regions,proto3" json:"regions,omitempty"` // in the order of the indices that shards use
+	Regions       []*Region              `protobuf:"bytes,10,rep,name=regions,proto3" json:"regions,omitempty"`                 // in the order of the indices that shards use
+	CpSplit       uint32                 `protobuf:"varint,11,opt,name=cp_split,json=cpSplit,proto3" json:"cp_split,omitempty"` // of the tokens of a request, over the CP ranks: kv.Split
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1392,6 +1393,13 @@ func (x *EngineDescription) GetRegions() []*Region {
 		return x.Regions
 	}
 	return nil
+}
+
+func (x *EngineDescription) GetCpSplit() uint32 {
+	if x != nil {
+		return x.CpSplit
+	}
+	return 0
 }
 
 type Region struct {
@@ -1575,6 +1583,9 @@ type Component struct {
 	HeadBytes     uint64                 `protobuf:"varint,5,opt,name=head_bytes,json=headBytes,proto3" json:"head_bytes,omitempty"`
 	Dtype         uint32                 `protobuf:"varint,6,opt,name=dtype,proto3" json:"dtype,omitempty"`
 	Optional      bool                   `protobuf:"varint,7,opt,name=optional,proto3" json:"optional,omitempty"`
+	RowTokens     uint32                 `protobuf:"varint,8,opt,name=row_tokens,json=rowTokens,proto3" json:"row_tokens,omitempty"` // 0 means 1
+	Window        uint64                 `protobuf:"varint,9,opt,name=window,proto3" json:"window,omitempty"`                        // 0: all tokens
+	SlotRows      uint32                 `protobuf:"varint,10,opt,name=slot_rows,json=slotRows,proto3" json:"slot_rows,omitempty"`   // 0 means 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1658,6 +1669,27 @@ func (x *Component) GetOptional() bool {
 	return false
 }
 
+func (x *Component) GetRowTokens() uint32 {
+	if x != nil {
+		return x.RowTokens
+	}
+	return 0
+}
+
+func (x *Component) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *Component) GetSlotRows() uint32 {
+	if x != nil {
+		return x.SlotRows
+	}
+	return 0
+}
+
 // Span is count integers from first, step apart.
 type Span struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1724,9 +1756,9 @@ type Shard struct {
 	Component     string                 `protobuf:"bytes,1,opt,name=component,proto3" json:"component,omitempty"`
 	HeadLow       uint32                 `protobuf:"varint,2,opt,name=head_low,json=headLow,proto3" json:"head_low,omitempty"`
 	HeadHigh      uint32                 `protobuf:"varint,3,opt,name=head_high,json=headHigh,proto3" json:"head_high,omitempty"`
-	PageTokens    uint32                 `protobuf:"varint,4,opt,name=page_tokens,json=pageTokens,proto3" json:"page_tokens,omitempty"`
+	PageTokens    uint32                 `protobuf:"varint,4,opt,name=page_tokens,json=pageTokens,proto3" json:"page_tokens,omitempty"` // 0 for a slot component
 	PageStride    uint64                 `protobuf:"varint,5,opt,name=page_stride,json=pageStride,proto3" json:"page_stride,omitempty"`
-	TokenStride   uint64                 `protobuf:"varint,6,opt,name=token_stride,json=tokenStride,proto3" json:"token_stride,omitempty"`
+	RowStride     uint64                 `protobuf:"varint,6,opt,name=row_stride,json=rowStride,proto3" json:"row_stride,omitempty"`
 	HeadStride    uint64                 `protobuf:"varint,7,opt,name=head_stride,json=headStride,proto3" json:"head_stride,omitempty"`
 	Layers        []*LayerTensor         `protobuf:"bytes,8,rep,name=layers,proto3" json:"layers,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1798,9 +1830,9 @@ func (x *Shard) GetPageStride() uint64 {
 	return 0
 }
 
-func (x *Shard) GetTokenStride() uint64 {
+func (x *Shard) GetRowStride() uint64 {
 	if x != nil {
-		return x.TokenStride
+		return x.RowStride
 	}
 	return 0
 }
@@ -2633,10 +2665,12 @@ type Grant struct {
 	RemainingMs   uint64                 `protobuf:"varint,6,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"` // of the room's time
 	Digest        []byte                 `protobuf:"bytes,7,opt,name=digest,proto3" json:"digest,omitempty"`                               // of the logical plan
 	FirstToken    uint64                 `protobuf:"varint,8,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`    // that the first page holds
-	Pages         []*Span                `protobuf:"bytes,9,rep,name=pages,proto3" json:"pages,omitempty"`                                 // the decode pages from there on
+	Pages         []*Span                `protobuf:"bytes,9,rep,name=pages,proto3" json:"pages,omitempty"`                                 // the decode pages from there on, of window 0
 	MetaRow       uint32                 `protobuf:"varint,10,opt,name=meta_row,json=metaRow,proto3" json:"meta_row,omitempty"`
 	Part          uint32                 `protobuf:"varint,11,opt,name=part,proto3" json:"part,omitempty"` // 0-based; a grant in parts counts whole or not at all
 	Parts         uint32                 `protobuf:"varint,12,opt,name=parts,proto3" json:"parts,omitempty"`
+	Windows       []*WindowPages         `protobuf:"bytes,13,rep,name=windows,proto3" json:"windows,omitempty"` // the pages of the other pools, by window
+	Slot          uint32                 `protobuf:"varint,14,opt,name=slot,proto3" json:"slot,omitempty"`      // of the slot components
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2755,6 +2789,82 @@ func (x *Grant) GetParts() uint32 {
 	return 0
 }
 
+func (x *Grant) GetWindows() []*WindowPages {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+func (x *Grant) GetSlot() uint32 {
+	if x != nil {
+		return x.Slot
+	}
+	return 0
+}
+
+// WindowPages is the decode pages in the pool of the components that keep a window
+// of the last tokens.
+type WindowPages struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Window        uint64                 `protobuf:"varint,1,opt,name=window,proto3" json:"window,omitempty"` // at least 1
+	FirstToken    uint64                 `protobuf:"varint,2,opt,name=first_token,json=firstToken,proto3" json:"first_token,omitempty"`
+	Pages         []*Span                `protobuf:"bytes,3,rep,name=pages,proto3" json:"pages,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WindowPages) Reset() {
+	*x = WindowPages{}
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WindowPages) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WindowPages) ProtoMessage() {}
+
+func (x *WindowPages) ProtoReflect() protoreflect.Message {
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WindowPages.ProtoReflect.Descriptor instead.
+func (*WindowPages) Descriptor() ([]byte, []int) {
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WindowPages) GetWindow() uint64 {
+	if x != nil {
+		return x.Window
+	}
+	return 0
+}
+
+func (x *WindowPages) GetFirstToken() uint64 {
+	if x != nil {
+		return x.FirstToken
+	}
+	return 0
+}
+
+func (x *WindowPages) GetPages() []*Span {
+	if x != nil {
+		return x.Pages
+	}
+	return nil
+}
+
 // GrantAck acknowledges a grant (writer -> receiver). known: the prefill engine
 // has announced this room already; else one Known follows.
 type GrantAck struct {
@@ -2771,7 +2881,7 @@ type GrantAck struct {
 
 func (x *GrantAck) Reset() {
 	*x = GrantAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[28]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2783,7 +2893,7 @@ func (x *GrantAck) String() string {
 func (*GrantAck) ProtoMessage() {}
 
 func (x *GrantAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[28]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2796,7 +2906,7 @@ func (x *GrantAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantAck.ProtoReflect.Descriptor instead.
 func (*GrantAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{28}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GrantAck) GetId() []byte {
@@ -2850,7 +2960,7 @@ type Known struct {
 
 func (x *Known) Reset() {
 	*x = Known{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[29]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2972,7 @@ func (x *Known) String() string {
 func (*Known) ProtoMessage() {}
 
 func (x *Known) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[29]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2985,7 @@ func (x *Known) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Known.ProtoReflect.Descriptor instead.
 func (*Known) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{29}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{30}
 }
 
 type KnownAck struct {
@@ -2886,7 +2996,7 @@ type KnownAck struct {
 
 func (x *KnownAck) Reset() {
 	*x = KnownAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[30]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2898,7 +3008,7 @@ func (x *KnownAck) String() string {
 func (*KnownAck) ProtoMessage() {}
 
 func (x *KnownAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[30]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2911,7 +3021,7 @@ func (x *KnownAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownAck.ProtoReflect.Descriptor instead.
 func (*KnownAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{30}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{31}
 }
 
 // Excused: the receiver needs nothing of this engine (receiver -> writer).
@@ -2925,7 +3035,7 @@ type Excused struct {
 
 func (x *Excused) Reset() {
 	*x = Excused{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[31]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2937,7 +3047,7 @@ func (x *Excused) String() string {
 func (*Excused) ProtoMessage() {}
 
 func (x *Excused) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[31]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2950,7 +3060,7 @@ func (x *Excused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Excused.ProtoReflect.Descriptor instead.
 func (*Excused) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{31}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Excused) GetPrefillRoster() []byte {
@@ -2977,7 +3087,7 @@ type ExcusedAck struct {
 
 func (x *ExcusedAck) Reset() {
 	*x = ExcusedAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[32]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2989,7 +3099,7 @@ func (x *ExcusedAck) String() string {
 func (*ExcusedAck) ProtoMessage() {}
 
 func (x *ExcusedAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[32]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3002,7 +3112,7 @@ func (x *ExcusedAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExcusedAck.ProtoReflect.Descriptor instead.
 func (*ExcusedAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{32}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExcusedAck) GetKnown() bool {
@@ -3030,7 +3140,7 @@ type Declined struct {
 
 func (x *Declined) Reset() {
 	*x = Declined{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[33]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3042,7 +3152,7 @@ func (x *Declined) String() string {
 func (*Declined) ProtoMessage() {}
 
 func (x *Declined) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[33]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3055,7 +3165,7 @@ func (x *Declined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Declined.ProtoReflect.Descriptor instead.
 func (*Declined) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{33}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Declined) GetCause() *Cause {
@@ -3074,7 +3184,7 @@ type DeclinedAck struct {
 
 func (x *DeclinedAck) Reset() {
 	*x = DeclinedAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[34]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3196,7 @@ func (x *DeclinedAck) String() string {
 func (*DeclinedAck) ProtoMessage() {}
 
 func (x *DeclinedAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[34]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3209,7 @@ func (x *DeclinedAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclinedAck.ProtoReflect.Descriptor instead.
 func (*DeclinedAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{34}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeclinedAck) GetUnknown() []*Generation {
@@ -3122,7 +3232,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[35]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3244,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[35]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3257,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{35}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Done) GetGrant() []byte {
@@ -3184,7 +3294,7 @@ type Arrivals struct {
 
 func (x *Arrivals) Reset() {
 	*x = Arrivals{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[36]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3196,7 +3306,7 @@ func (x *Arrivals) String() string {
 func (*Arrivals) ProtoMessage() {}
 
 func (x *Arrivals) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[36]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3209,7 +3319,7 @@ func (x *Arrivals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrivals.ProtoReflect.Descriptor instead.
 func (*Arrivals) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{36}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Arrivals) GetGeneration() *Generation {
@@ -3246,7 +3356,7 @@ type Missing struct {
 
 func (x *Missing) Reset() {
 	*x = Missing{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[37]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3258,7 +3368,7 @@ func (x *Missing) String() string {
 func (*Missing) ProtoMessage() {}
 
 func (x *Missing) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[37]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3271,7 +3381,7 @@ func (x *Missing) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Missing.ProtoReflect.Descriptor instead.
 func (*Missing) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{37}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Missing) GetGrant() []byte {
@@ -3296,7 +3406,7 @@ type MissingAck struct {
 
 func (x *MissingAck) Reset() {
 	*x = MissingAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[38]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3308,7 +3418,7 @@ func (x *MissingAck) String() string {
 func (*MissingAck) ProtoMessage() {}
 
 func (x *MissingAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[38]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3321,7 +3431,7 @@ func (x *MissingAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MissingAck.ProtoReflect.Descriptor instead.
 func (*MissingAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{38}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{39}
 }
 
 // Landed is a receiver's vote (receiver -> decider). Acknowledged by the outcome.
@@ -3333,7 +3443,7 @@ type Landed struct {
 
 func (x *Landed) Reset() {
 	*x = Landed{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[39]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3345,7 +3455,7 @@ func (x *Landed) String() string {
 func (*Landed) ProtoMessage() {}
 
 func (x *Landed) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[39]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3358,7 +3468,7 @@ func (x *Landed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Landed.ProtoReflect.Descriptor instead.
 func (*Landed) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{39}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{40}
 }
 
 type LandedAck struct {
@@ -3369,7 +3479,7 @@ type LandedAck struct {
 
 func (x *LandedAck) Reset() {
 	*x = LandedAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[40]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3491,7 @@ func (x *LandedAck) String() string {
 func (*LandedAck) ProtoMessage() {}
 
 func (x *LandedAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[40]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3504,7 @@ func (x *LandedAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LandedAck.ProtoReflect.Descriptor instead.
 func (*LandedAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{40}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{41}
 }
 
 // Failed carries a cause to the decider (participant -> decider). voted: the
@@ -3409,7 +3519,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[41]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3531,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[41]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3544,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{41}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Failed) GetCause() *Cause {
@@ -3459,7 +3569,7 @@ type FailedAck struct {
 
 func (x *FailedAck) Reset() {
 	*x = FailedAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[42]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3471,7 +3581,7 @@ func (x *FailedAck) String() string {
 func (*FailedAck) ProtoMessage() {}
 
 func (x *FailedAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[42]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3484,7 +3594,7 @@ func (x *FailedAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FailedAck.ProtoReflect.Descriptor instead.
 func (*FailedAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{42}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{43}
 }
 
 // Outcome is how the room ended (decider -> every participant).
@@ -3498,7 +3608,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[43]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3510,7 +3620,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[43]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3523,7 +3633,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{43}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Outcome) GetComplete() bool {
@@ -3548,7 +3658,7 @@ type OutcomeAck struct {
 
 func (x *OutcomeAck) Reset() {
 	*x = OutcomeAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[44]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3670,7 @@ func (x *OutcomeAck) String() string {
 func (*OutcomeAck) ProtoMessage() {}
 
 func (x *OutcomeAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[44]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3683,7 @@ func (x *OutcomeAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeAck.ProtoReflect.Descriptor instead.
 func (*OutcomeAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{44}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{45}
 }
 
 // Quiet: no write of the sender for this room can read or write any more, but
@@ -3587,7 +3697,7 @@ type Quiet struct {
 
 func (x *Quiet) Reset() {
 	*x = Quiet{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[45]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3599,7 +3709,7 @@ func (x *Quiet) String() string {
 func (*Quiet) ProtoMessage() {}
 
 func (x *Quiet) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[45]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3612,7 +3722,7 @@ func (x *Quiet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Quiet.ProtoReflect.Descriptor instead.
 func (*Quiet) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{45}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Quiet) GetUnknown() []*Generation {
@@ -3630,7 +3740,7 @@ type QuietAck struct {
 
 func (x *QuietAck) Reset() {
 	*x = QuietAck{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[46]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3642,7 +3752,7 @@ func (x *QuietAck) String() string {
 func (*QuietAck) ProtoMessage() {}
 
 func (x *QuietAck) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[46]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3655,7 +3765,7 @@ func (x *QuietAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuietAck.ProtoReflect.Descriptor instead.
 func (*QuietAck) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{46}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{47}
 }
 
 // Inquire asks whether prefill has announced this room (receiver's engine -> a
@@ -3669,7 +3779,7 @@ type Inquire struct {
 
 func (x *Inquire) Reset() {
 	*x = Inquire{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +3791,7 @@ func (x *Inquire) String() string {
 func (*Inquire) ProtoMessage() {}
 
 func (x *Inquire) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[47]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +3804,7 @@ func (x *Inquire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquire.ProtoReflect.Descriptor instead.
 func (*Inquire) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{47}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{48}
 }
 
 type Inquired struct {
@@ -3706,7 +3816,7 @@ type Inquired struct {
 
 func (x *Inquired) Reset() {
 	*x = Inquired{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3718,7 +3828,7 @@ func (x *Inquired) String() string {
 func (*Inquired) ProtoMessage() {}
 
 func (x *Inquired) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[48]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3731,7 +3841,7 @@ func (x *Inquired) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inquired.ProtoReflect.Descriptor instead.
 func (*Inquired) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{48}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Inquired) GetKnown() bool {
@@ -3754,7 +3864,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[49]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3876,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[49]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3889,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{49}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Answer) GetField() string {
@@ -3822,7 +3932,7 @@ type Cause struct {
 
 func (x *Cause) Reset() {
 	*x = Cause{}
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[50]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3834,7 +3944,7 @@ func (x *Cause) String() string {
 func (*Cause) ProtoMessage() {}
 
 func (x *Cause) ProtoReflect() protoreflect.Message {
-	mi := &file_kvferry_v1_kvferry_proto_msgTypes[50]
+	mi := &file_kvferry_v1_kvferry_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3847,7 +3957,7 @@ func (x *Cause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cause.ProtoReflect.Descriptor instead.
 func (*Cause) Descriptor() ([]byte, []int) {
-	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{50}
+	return file_kvferry_v1_kvferry_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Cause) GetKind() CauseKind {
@@ -3968,7 +4078,7 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\n" +
 	"CatalogAck\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x18\n" +
-	"\arefused\x18\x02 \x01(\tR\arefused\"\xf8\x02\n" +
+	"\arefused\x18\x02 \x01(\tR\arefused\"\x93\x03\n" +
 	"\x11EngineDescription\x12-\n" +
 	"\x06engine\x18\x01 \x01(\v2\x15.kvferry.v1.EngineRefR\x06engine\x12$\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x10.kvferry.v1.RoleR\x04role\x12'\n" +
@@ -3980,7 +4090,8 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\x06shards\x18\b \x03(\v2\x11.kvferry.v1.ShardR\x06shards\x12(\n" +
 	"\x04meta\x18\t \x01(\v2\x14.kvferry.v1.MetaRowsR\x04meta\x12,\n" +
 	"\aregions\x18\n" +
-	" \x03(\v2\x12.kvferry.v1.RegionR\aregions\"I\n" +
+	" \x03(\v2\x12.kvferry.v1.RegionR\aregions\x12\x19\n" +
+	"\bcp_split\x18\v \x01(\rR\acpSplit\"I\n" +
 	"\x06Region\x12\x14\n" +
 	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12)\n" +
 	"\x04keys\x18\x02 \x03(\v2\x15.kvferry.v1.RegionKeyR\x04keys\"W\n" +
@@ -3993,7 +4104,7 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\brevision\x18\x02 \x01(\tR\brevision\x125\n" +
 	"\n" +
 	"components\x18\x03 \x03(\v2\x15.kvferry.v1.ComponentR\n" +
-	"components\"\xc4\x01\n" +
+	"components\"\x98\x02\n" +
 	"\tComponent\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x12(\n" +
@@ -4002,11 +4113,16 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\n" +
 	"head_bytes\x18\x05 \x01(\x04R\theadBytes\x12\x14\n" +
 	"\x05dtype\x18\x06 \x01(\rR\x05dtype\x12\x1a\n" +
-	"\boptional\x18\a \x01(\bR\boptional\"F\n" +
+	"\boptional\x18\a \x01(\bR\boptional\x12\x1d\n" +
+	"\n" +
+	"row_tokens\x18\b \x01(\rR\trowTokens\x12\x16\n" +
+	"\x06window\x18\t \x01(\x04R\x06window\x12\x1b\n" +
+	"\tslot_rows\x18\n" +
+	" \x01(\rR\bslotRows\"F\n" +
 	"\x04Span\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\rR\x05first\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\rR\x05count\x12\x12\n" +
-	"\x04step\x18\x03 \x01(\rR\x04step\"\x94\x02\n" +
+	"\x04step\x18\x03 \x01(\rR\x04step\"\x90\x02\n" +
 	"\x05Shard\x12\x1c\n" +
 	"\tcomponent\x18\x01 \x01(\tR\tcomponent\x12\x19\n" +
 	"\bhead_low\x18\x02 \x01(\rR\aheadLow\x12\x1b\n" +
@@ -4014,8 +4130,9 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\vpage_tokens\x18\x04 \x01(\rR\n" +
 	"pageTokens\x12\x1f\n" +
 	"\vpage_stride\x18\x05 \x01(\x04R\n" +
-	"pageStride\x12!\n" +
-	"\ftoken_stride\x18\x06 \x01(\x04R\vtokenStride\x12\x1f\n" +
+	"pageStride\x12\x1d\n" +
+	"\n" +
+	"row_stride\x18\x06 \x01(\x04R\trowStride\x12\x1f\n" +
 	"\vhead_stride\x18\a \x01(\x04R\n" +
 	"headStride\x12/\n" +
 	"\x06layers\x18\b \x03(\v2\x17.kvferry.v1.LayerTensorR\x06layers\"i\n" +
@@ -4080,7 +4197,7 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\x06answer\x18\x1d \x01(\v2\x12.kvferry.v1.AnswerH\x00R\x06answer\x12/\n" +
 	"\ainquire\x18\x1e \x01(\v2\x13.kvferry.v1.InquireH\x00R\ainquire\x122\n" +
 	"\binquired\x18\x1f \x01(\v2\x14.kvferry.v1.InquiredH\x00R\binquiredB\x06\n" +
-	"\x04body\"\xdc\x02\n" +
+	"\x04body\"\xa3\x03\n" +
 	"\x05Grant\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12%\n" +
 	"\x0eprefill_roster\x18\x02 \x01(\fR\rprefillRoster\x12#\n" +
@@ -4095,7 +4212,14 @@ const file_kvferry_v1_kvferry_proto_rawDesc = "" +
 	"\bmeta_row\x18\n" +
 	" \x01(\rR\ametaRow\x12\x12\n" +
 	"\x04part\x18\v \x01(\rR\x04part\x12\x14\n" +
-	"\x05parts\x18\f \x01(\rR\x05parts\"\xc1\x01\n" +
+	"\x05parts\x18\f \x01(\rR\x05parts\x121\n" +
+	"\awindows\x18\r \x03(\v2\x17.kvferry.v1.WindowPagesR\awindows\x12\x12\n" +
+	"\x04slot\x18\x0e \x01(\rR\x04slot\"n\n" +
+	"\vWindowPages\x12\x16\n" +
+	"\x06window\x18\x01 \x01(\x04R\x06window\x12\x1f\n" +
+	"\vfirst_token\x18\x02 \x01(\x04R\n" +
+	"firstToken\x12&\n" +
+	"\x05pages\x18\x03 \x03(\v2\x10.kvferry.v1.SpanR\x05pages\"\xc1\x01\n" +
 	"\bGrantAck\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\fR\x02id\x12\x14\n" +
 	"\x05known\x18\x02 \x01(\bR\x05known\x12+\n" +
@@ -4197,7 +4321,7 @@ func file_kvferry_v1_kvferry_proto_rawDescGZIP() []byte {
 }
 
 var file_kvferry_v1_kvferry_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_kvferry_v1_kvferry_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_kvferry_v1_kvferry_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_kvferry_v1_kvferry_proto_goTypes = []any{
 	(Role)(0),                 // 0: kvferry.v1.Role
 	(CauseKind)(0),            // 1: kvferry.v1.CauseKind
@@ -4229,29 +4353,30 @@ var file_kvferry_v1_kvferry_proto_goTypes = []any{
 	(*Reason)(nil),            // 27: kvferry.v1.Reason
 	(*Room)(nil),              // 28: kvferry.v1.Room
 	(*Grant)(nil),             // 29: kvferry.v1.Grant
-	(*GrantAck)(nil),          // 30: kvferry.v1.GrantAck
-	(*Known)(nil),             // 31: kvferry.v1.Known
-	(*KnownAck)(nil),          // 32: kvferry.v1.KnownAck
-	(*Excused)(nil),           // 33: kvferry.v1.Excused
-	(*ExcusedAck)(nil),        // 34: kvferry.v1.ExcusedAck
-	(*Declined)(nil),          // 35: kvferry.v1.Declined
-	(*DeclinedAck)(nil),       // 36: kvferry.v1.DeclinedAck
-	(*Done)(nil),              // 37: kvferry.v1.Done
-	(*Arrivals)(nil),          // 38: kvferry.v1.Arrivals
-	(*Missing)(nil),           // 39: kvferry.v1.Missing
-	(*MissingAck)(nil),        // 40: kvferry.v1.MissingAck
-	(*Landed)(nil),            // 41: kvferry.v1.Landed
-	(*LandedAck)(nil),         // 42: kvferry.v1.LandedAck
-	(*Failed)(nil),            // 43: kvferry.v1.Failed
-	(*FailedAck)(nil),         // 44: kvferry.v1.FailedAck
-	(*Outcome)(nil),           // 45: kvferry.v1.Outcome
-	(*OutcomeAck)(nil),        // 46: kvferry.v1.OutcomeAck
-	(*Quiet)(nil),             // 47: kvferry.v1.Quiet
-	(*QuietAck)(nil),          // 48: kvferry.v1.QuietAck
-	(*Inquire)(nil),           // 49: kvferry.v1.Inquire
-	(*Inquired)(nil),          // 50: kvferry.v1.Inquired
-	(*Answer)(nil),            // 51: kvferry.v1.Answer
-	(*Cause)(nil),             // 52: kvferry.v1.Cause
+	(*WindowPages)(nil),       // 30: kvferry.v1.WindowPages
+	(*GrantAck)(nil),          // 31: kvferry.v1.GrantAck
+	(*Known)(nil),             // 32: kvferry.v1.Known
+	(*KnownAck)(nil),          // 33: kvferry.v1.KnownAck
+	(*Excused)(nil),           // 34: kvferry.v1.Excused
+	(*ExcusedAck)(nil),        // 35: kvferry.v1.ExcusedAck
+	(*Declined)(nil),          // 36: kvferry.v1.Declined
+	(*DeclinedAck)(nil),       // 37: kvferry.v1.DeclinedAck
+	(*Done)(nil),              // 38: kvferry.v1.Done
+	(*Arrivals)(nil),          // 39: kvferry.v1.Arrivals
+	(*Missing)(nil),           // 40: kvferry.v1.Missing
+	(*MissingAck)(nil),        // 41: kvferry.v1.MissingAck
+	(*Landed)(nil),            // 42: kvferry.v1.Landed
+	(*LandedAck)(nil),         // 43: kvferry.v1.LandedAck
+	(*Failed)(nil),            // 44: kvferry.v1.Failed
+	(*FailedAck)(nil),         // 45: kvferry.v1.FailedAck
+	(*Outcome)(nil),           // 46: kvferry.v1.Outcome
+	(*OutcomeAck)(nil),        // 47: kvferry.v1.OutcomeAck
+	(*Quiet)(nil),             // 48: kvferry.v1.Quiet
+	(*QuietAck)(nil),          // 49: kvferry.v1.QuietAck
+	(*Inquire)(nil),           // 50: kvferry.v1.Inquire
+	(*Inquired)(nil),          // 51: kvferry.v1.Inquired
+	(*Answer)(nil),            // 52: kvferry.v1.Answer
+	(*Cause)(nil),             // 53: kvferry.v1.Cause
 }
 var file_kvferry_v1_kvferry_proto_depIdxs = []int32{
 	2,  // 0: kvferry.v1.Envelope.from:type_name -> kvferry.v1.NodeRef
@@ -4288,45 +4413,47 @@ var file_kvferry_v1_kvferry_proto_depIdxs = []int32{
 	3,  // 31: kvferry.v1.Room.from:type_name -> kvferry.v1.EngineRef
 	3,  // 32: kvferry.v1.Room.to:type_name -> kvferry.v1.EngineRef
 	29, // 33: kvferry.v1.Room.grant:type_name -> kvferry.v1.Grant
-	30, // 34: kvferry.v1.Room.grant_ack:type_name -> kvferry.v1.GrantAck
-	31, // 35: kvferry.v1.Room.known:type_name -> kvferry.v1.Known
-	32, // 36: kvferry.v1.Room.known_ack:type_name -> kvferry.v1.KnownAck
-	33, // 37: kvferry.v1.Room.excused:type_name -> kvferry.v1.Excused
-	34, // 38: kvferry.v1.Room.excused_ack:type_name -> kvferry.v1.ExcusedAck
-	35, // 39: kvferry.v1.Room.declined:type_name -> kvferry.v1.Declined
-	36, // 40: kvferry.v1.Room.declined_ack:type_name -> kvferry.v1.DeclinedAck
-	37, // 41: kvferry.v1.Room.done:type_name -> kvferry.v1.Done
-	39, // 42: kvferry.v1.Room.missing:type_name -> kvferry.v1.Missing
-	40, // 43: kvferry.v1.Room.missing_ack:type_name -> kvferry.v1.MissingAck
-	41, // 44: kvferry.v1.Room.landed:type_name -> kvferry.v1.Landed
-	42, // 45: kvferry.v1.Room.landed_ack:type_name -> kvferry.v1.LandedAck
-	43, // 46: kvferry.v1.Room.failed:type_name -> kvferry.v1.Failed
-	44, // 47: kvferry.v1.Room.failed_ack:type_name -> kvferry.v1.FailedAck
-	45, // 48: kvferry.v1.Room.outcome:type_name -> kvferry.v1.Outcome
-	46, // 49: kvferry.v1.Room.outcome_ack:type_name -> kvferry.v1.OutcomeAck
-	47, // 50: kvferry.v1.Room.quiet:type_name -> kvferry.v1.Quiet
-	48, // 51: kvferry.v1.Room.quiet_ack:type_name -> kvferry.v1.QuietAck
-	51, // 52: kvferry.v1.Room.answer:type_name -> kvferry.v1.Answer
-	49, // 53: kvferry.v1.Room.inquire:type_name -> kvferry.v1.Inquire
-	50, // 54: kvferry.v1.Room.inquired:type_name -> kvferry.v1.Inquired
+	31, // 34: kvferry.v1.Room.grant_ack:type_name -> kvferry.v1.GrantAck
+	32, // 35: kvferry.v1.Room.known:type_name -> kvferry.v1.Known
+	33, // 36: kvferry.v1.Room.known_ack:type_name -> kvferry.v1.KnownAck
+	34, // 37: kvferry.v1.Room.excused:type_name -> kvferry.v1.Excused
+	35, // 38: kvferry.v1.Room.excused_ack:type_name -> kvferry.v1.ExcusedAck
+	36, // 39: kvferry.v1.Room.declined:type_name -> kvferry.v1.Declined
+	37, // 40: kvferry.v1.Room.declined_ack:type_name -> kvferry.v1.DeclinedAck
+	38, // 41: kvferry.v1.Room.done:type_name -> kvferry.v1.Done
+	40, // 42: kvferry.v1.Room.missing:type_name -> kvferry.v1.Missing
+	41, // 43: kvferry.v1.Room.missing_ack:type_name -> kvferry.v1.MissingAck
+	42, // 44: kvferry.v1.Room.landed:type_name -> kvferry.v1.Landed
+	43, // 45: kvferry.v1.Room.landed_ack:type_name -> kvferry.v1.LandedAck
+	44, // 46: kvferry.v1.Room.failed:type_name -> kvferry.v1.Failed
+	45, // 47: kvferry.v1.Room.failed_ack:type_name -> kvferry.v1.FailedAck
+	46, // 48: kvferry.v1.Room.outcome:type_name -> kvferry.v1.Outcome
+	47, // 49: kvferry.v1.Room.outcome_ack:type_name -> kvferry.v1.OutcomeAck
+	48, // 50: kvferry.v1.Room.quiet:type_name -> kvferry.v1.Quiet
+	49, // 51: kvferry.v1.Room.quiet_ack:type_name -> kvferry.v1.QuietAck
+	52, // 52: kvferry.v1.Room.answer:type_name -> kvferry.v1.Answer
+	50, // 53: kvferry.v1.Room.inquire:type_name -> kvferry.v1.Inquire
+	51, // 54: kvferry.v1.Room.inquired:type_name -> kvferry.v1.Inquired
 	21, // 55: kvferry.v1.Grant.pages:type_name -> kvferry.v1.Span
-	52, // 56: kvferry.v1.GrantAck.refused:type_name -> kvferry.v1.Cause
-	52, // 57: kvferry.v1.ExcusedAck.refused:type_name -> kvferry.v1.Cause
-	52, // 58: kvferry.v1.Declined.cause:type_name -> kvferry.v1.Cause
-	4,  // 59: kvferry.v1.DeclinedAck.unknown:type_name -> kvferry.v1.Generation
-	38, // 60: kvferry.v1.Done.arrivals:type_name -> kvferry.v1.Arrivals
-	4,  // 61: kvferry.v1.Arrivals.generation:type_name -> kvferry.v1.Generation
-	4,  // 62: kvferry.v1.Missing.generations:type_name -> kvferry.v1.Generation
-	52, // 63: kvferry.v1.Failed.cause:type_name -> kvferry.v1.Cause
-	52, // 64: kvferry.v1.Outcome.cause:type_name -> kvferry.v1.Cause
-	4,  // 65: kvferry.v1.Quiet.unknown:type_name -> kvferry.v1.Generation
-	45, // 66: kvferry.v1.Answer.outcome:type_name -> kvferry.v1.Outcome
-	1,  // 67: kvferry.v1.Cause.kind:type_name -> kvferry.v1.CauseKind
-	68, // [68:68] is the sub-list for method output_type
-	68, // [68:68] is the sub-list for method input_type
-	68, // [68:68] is the sub-list for extension type_name
-	68, // [68:68] is the sub-list for extension extendee
-	0,  // [0:68] is the sub-list for field type_name
+	30, // 56: kvferry.v1.Grant.windows:type_name -> kvferry.v1.WindowPages
+	21, // 57: kvferry.v1.WindowPages.pages:type_name -> kvferry.v1.Span
+	53, // 58: kvferry.v1.GrantAck.refused:type_name -> kvferry.v1.Cause
+	53, // 59: kvferry.v1.ExcusedAck.refused:type_name -> kvferry.v1.Cause
+	53, // 60: kvferry.v1.Declined.cause:type_name -> kvferry.v1.Cause
+	4,  // 61: kvferry.v1.DeclinedAck.unknown:type_name -> kvferry.v1.Generation
+	39, // 62: kvferry.v1.Done.arrivals:type_name -> kvferry.v1.Arrivals
+	4,  // 63: kvferry.v1.Arrivals.generation:type_name -> kvferry.v1.Generation
+	4,  // 64: kvferry.v1.Missing.generations:type_name -> kvferry.v1.Generation
+	53, // 65: kvferry.v1.Failed.cause:type_name -> kvferry.v1.Cause
+	53, // 66: kvferry.v1.Outcome.cause:type_name -> kvferry.v1.Cause
+	4,  // 67: kvferry.v1.Quiet.unknown:type_name -> kvferry.v1.Generation
+	46, // 68: kvferry.v1.Answer.outcome:type_name -> kvferry.v1.Outcome
+	1,  // 69: kvferry.v1.Cause.kind:type_name -> kvferry.v1.CauseKind
+	70, // [70:70] is the sub-list for method output_type
+	70, // [70:70] is the sub-list for method input_type
+	70, // [70:70] is the sub-list for extension type_name
+	70, // [70:70] is the sub-list for extension extendee
+	0,  // [0:70] is the sub-list for field type_name
 }
 
 func init() { file_kvferry_v1_kvferry_proto_init() }
@@ -4378,7 +4505,7 @@ func file_kvferry_v1_kvferry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_kvferry_v1_kvferry_proto_rawDesc), len(file_kvferry_v1_kvferry_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

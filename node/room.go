@@ -31,12 +31,16 @@ func (e *engine) room(id uint64, attempt uint32) room {
 	}
 }
 
-// Pages is the pages of the room on this engine.
-func (r *room) Pages() kv.PageTable { return r.opened.Pages }
+// Place is where the engine keeps the room: its pages in each pool, its slot, and
+// its metadata row, of which the first actors.MetaHeader bytes are KVFerry's.
+func (r *room) Place() kv.Placement { return r.opened.At }
 
-// MetaRow is the metadata row of the room on this engine. The first
-// actors.MetaHeader bytes of it are KVFerry's.
-func (r *room) MetaRow() uint32 { return r.opened.MetaRow }
+// Pages is the pages of the components that keep all tokens: all pages of most
+// models.
+func (r *room) Pages() kv.PageTable { return r.opened.At.Table(0) }
+
+// MetaRow is the metadata row of Place.
+func (r *room) MetaRow() uint32 { return r.opened.At.MetaRow }
 
 // Abort gives the room up. Wait tells how it ended: it may have completed.
 func (r *room) Abort(reason string) {
@@ -158,8 +162,13 @@ func (r *room) open(ctx context.Context, message func(opened func(*actors.Opened
 }
 
 // Chunk says that the tokens before to are computed, so that they may be sent.
-// The last chunk ends at the length of the request; the metadata row has to be
-// written before it. What does not fit fails the room.
-func (s *Send) Chunk(to uint64) {
-	s.engine.node.env.System.Root.Send(s.engine.pid, &actors.SendChunk{Room: s.id, Handle: s.handle, To: to})
+// The last chunk ends at the length of the request; the state and the metadata row
+// have to be written before it. What does not fit fails the room.
+func (s *Send) Chunk(to uint64) { s.ChunkLayers(to, 0) }
+
+// ChunkLayers says that the layers below a number are computed for the tokens
+// before to, while those above are not: a chunk may be sent layer by layer. Calls
+// for a chunk go up, and Chunk ends it.
+func (s *Send) ChunkLayers(to uint64, layers int) {
+	s.engine.node.env.System.Root.Send(s.engine.pid, &actors.SendChunk{Room: s.id, Handle: s.handle, To: to, Layers: layers})
 }

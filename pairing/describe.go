@@ -13,6 +13,7 @@ type Described struct {
 	Model  kv.Model
 	// Sizes of the instance that the engine is a rank of.
 	DP, PP, CP, TP int
+	Split          kv.Split
 	Kv             kv.Engine
 	Regions        []*messages.Region // in the order of the indices in Kv
 }
@@ -24,13 +25,14 @@ func Describe(d Described) *messages.EngineDescription {
 		Engine: d.Engine.Ref(),
 		Role:   d.Role,
 		Model:  &messages.Model{Id: d.Model.ID, Revision: d.Model.Revision},
-		DpSize: uint32(d.DP), PpSize: uint32(d.PP), CpSize: uint32(d.CP), TpSize: uint32(d.TP),
+		DpSize: uint32(d.DP), PpSize: uint32(d.PP), CpSize: uint32(d.CP), TpSize: uint32(d.TP), CpSplit: uint32(d.Split),
 		Regions: d.Regions,
 	}
 	for _, c := range d.Model.Components {
 		w.Model.Components = append(w.Model.Components, &messages.Component{
 			Name: c.Name, Kind: uint32(c.Kind), Layers: packLayers(c.Layers),
 			Heads: uint32(c.Heads), HeadBytes: c.HeadBytes, Dtype: uint32(c.DType), Optional: c.Optional,
+			RowTokens: c.RowTokens, Window: c.Window, SlotRows: c.SlotRows,
 		})
 	}
 	for n := range d.Kv.Shards {
@@ -45,7 +47,7 @@ func Describe(d Described) *messages.EngineDescription {
 func describeShard(s *kv.Shard) *messages.Shard {
 	w := &messages.Shard{
 		Component: s.Component, HeadLow: uint32(s.Heads.Low), HeadHigh: uint32(s.Heads.High),
-		PageTokens: s.PageTokens, PageStride: s.PageStride, TokenStride: s.TokenStride, HeadStride: s.HeadStride,
+		PageTokens: s.PageTokens, PageStride: s.PageStride, RowStride: s.RowStride, HeadStride: s.HeadStride,
 	}
 	for _, t := range s.Layers {
 		w.Layers = append(w.Layers, &messages.LayerTensor{

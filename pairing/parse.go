@@ -41,7 +41,9 @@ func Parse(w *messages.EngineDescription) (Described, error) {
 		PP:     p.size("pp_size", w.GetPpSize()),
 		CP:     p.size("cp_size", w.GetCpSize()),
 		TP:     p.size("tp_size", w.GetTpSize()),
+		Split:  kv.Split(w.GetCpSplit()),
 	}
+	p.within("cp_split", uint64(w.GetCpSplit()), uint64(kv.Copies), uint64(kv.Interleaved))
 	p.within("sizes", uint64(d.DP)*uint64(d.PP)*uint64(d.CP)*uint64(d.TP), 1, maxSize)
 	r := d.Engine.Rank
 	for _, s := range [...]struct {
@@ -134,8 +136,8 @@ func (p *parser) model(w *messages.Model) kv.Model {
 		at := fmt.Sprintf("model.components[%d]", n)
 		p.name(at+".name", c.GetName(), 1)
 		p.within(at+".heads", uint64(c.GetHeads()), 1, maxHeads)
-		if c.GetKind() != uint32(kv.Paged) {
-			p.fail(at+".kind", strconv.FormatUint(uint64(c.GetKind()), 10), "1 (paged)")
+		if c.GetKind() != uint32(kv.Paged) && c.GetKind() != uint32(kv.Slot) {
+			p.fail(at+".kind", strconv.FormatUint(uint64(c.GetKind()), 10), "1 (paged) or 2 (slot)")
 		}
 		if c.GetDtype() > 255 || kv.DType(c.GetDtype()).Bytes() == 0 {
 			p.fail(at+".dtype", strconv.FormatUint(uint64(c.GetDtype()), 10), "a known element type")
@@ -143,6 +145,7 @@ func (p *parser) model(w *messages.Model) kv.Model {
 		m.Components = append(m.Components, kv.Component{
 			Name: c.GetName(), Kind: kv.Kind(c.GetKind()), Layers: p.expand(at+".layers", c.GetLayers()),
 			Heads: int(c.GetHeads()), HeadBytes: c.GetHeadBytes(), DType: kv.DType(c.GetDtype()), Optional: c.GetOptional(),
+			RowTokens: c.GetRowTokens(), Window: c.GetWindow(), SlotRows: c.GetSlotRows(),
 		})
 		if p.err != nil {
 			return m
@@ -221,7 +224,7 @@ func (p *parser) shards(ws []*messages.Shard, regions int) []kv.Shard {
 		s := kv.Shard{
 			Component: w.GetComponent(), Heads: kv.HeadRange{Low: int(w.GetHeadLow()), High: int(w.GetHeadHigh())},
 			PageTokens: w.GetPageTokens(), PageStride: w.GetPageStride(),
-			TokenStride: w.GetTokenStride(), HeadStride: w.GetHeadStride(),
+			RowStride: w.GetRowStride(), HeadStride: w.GetHeadStride(),
 		}
 		for k, t := range w.GetLayers() {
 			p.within(fmt.Sprintf("%s.layers[%d].layer", at, k), uint64(t.GetLayer()), 0, maxLayers-1)

@@ -18,7 +18,7 @@ func drawDescribed(t *rapid.T) Described {
 	name := rapid.StringMatching(`[a-z0-9./-]{1,20}`)
 	d := Described{
 		Role: rapid.SampledFrom([]messages.Role{messages.Role_ROLE_PREFILL, messages.Role_ROLE_DECODE}).Draw(t, "role"),
-		DP:   size("dp"), PP: size("pp"), CP: size("cp"), TP: size("tp"),
+		DP:   size("dp"), PP: size("pp"), CP: size("cp"), TP: size("tp"), Split: kv.Split(rapid.IntRange(0, 2).Draw(t, "split")),
 		Model: kv.Model{ID: name.Draw(t, "id"), Revision: rapid.String().Filter(func(s string) bool { return len(s) <= maxName }).Draw(t, "revision")},
 	}
 	d.Kv.Rank = kv.Rank{
@@ -34,12 +34,13 @@ func drawDescribed(t *rapid.T) Described {
 	region := func() uint32 { return uint32(rapid.IntRange(0, len(d.Regions)-1).Draw(t, "region")) }
 	for range rapid.IntRange(1, 3).Draw(t, "components") {
 		c := kv.Component{
-			Name: name.Draw(t, "component"), Kind: kv.Paged, Heads: rapid.IntRange(1, 64).Draw(t, "heads"),
+			Name: name.Draw(t, "component"), Kind: kv.Kind(rapid.IntRange(1, 2).Draw(t, "kind")), Heads: rapid.IntRange(1, 64).Draw(t, "heads"),
 			HeadBytes: rapid.Uint64().Draw(t, "head bytes"), DType: kv.DType(rapid.IntRange(1, 7).Draw(t, "dtype")), Optional: rapid.Bool().Draw(t, "optional"),
+			RowTokens: rapid.Uint32().Draw(t, "row tokens"), Window: rapid.Uint64().Draw(t, "window"), SlotRows: rapid.Uint32().Draw(t, "slot rows"),
 		}
 		s := kv.Shard{
 			Component: c.Name, PageTokens: rapid.Uint32().Draw(t, "page"), PageStride: rapid.Uint64().Draw(t, "page stride"),
-			TokenStride: rapid.Uint64().Draw(t, "token stride"), HeadStride: rapid.Uint64().Draw(t, "head stride"),
+			RowStride: rapid.Uint64().Draw(t, "token stride"), HeadStride: rapid.Uint64().Draw(t, "head stride"),
 		}
 		s.Heads.Low = rapid.IntRange(0, c.Heads-1).Draw(t, "low")
 		s.Heads.High = rapid.IntRange(s.Heads.Low+1, c.Heads).Draw(t, "high")

@@ -112,6 +112,9 @@ func (r *roster) agree(first, c *claim) {
 			differ(s.field, s.got, s.want)
 		}
 	}
+	if c.Split != first.Split {
+		differ("cp_split", c.Split, first.Split)
+	}
 	if field, got, want := difference("model", c.wire.GetModel().ProtoReflect(), first.wire.GetModel().ProtoReflect()); field != "" {
 		differ(field, got, want)
 	}
@@ -154,7 +157,7 @@ func more(n int) string {
 
 // finish makes the instance and the hash of a whole roster.
 func (r *roster) finish(first *claim) {
-	r.kv = &kv.Instance{Model: first.Model, DP: first.DP, PP: first.PP, CP: first.CP, TP: first.TP}
+	r.kv = &kv.Instance{Model: first.Model, DP: first.DP, PP: first.PP, CP: first.CP, TP: first.TP, Split: first.Split}
 	for _, c := range r.claims {
 		r.kv.Engines = append(r.kv.Engines, c.Kv)
 	}

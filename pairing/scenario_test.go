@@ -361,7 +361,7 @@ func small(d Described, page uint32, heads int, bytes uint64) Described {
 	stride := uint64(page) * uint64(mine) * row
 	d.Kv.Shards = []kv.Shard{{
 		Component: "k", Heads: kv.HeadRange{Low: d.Engine.Rank.TP * mine, High: (d.Engine.Rank.TP + 1) * mine},
-		PageTokens: page, PageStride: stride, TokenStride: uint64(mine) * row, HeadStride: row,
+		PageTokens: page, PageStride: stride, RowStride: uint64(mine) * row, HeadStride: row,
 		Layers: []kv.LayerTensor{{Layer: 0, Pages: 8}, {Layer: 1, Offset: 8 * stride, Pages: 8}},
 	}}
 	return d

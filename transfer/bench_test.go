@@ -32,13 +32,13 @@ func BenchmarkRoom(b *testing.B) {
 		DecodeEngine:  []messages.Member{{Engine: r, Kv: &fit.Decode().Engines[0]}},
 	}
 	limits, _ := Limits{}.Resolve()
-	pages := kv.PageTable{Pages: pageList(tokens / page)}
+	pages := kv.AllTokens(kv.PageTable{Pages: pageList(tokens / page)}, 0)
 	id := messages.RoomID{Room: 1}
 	b.ReportAllocs()
 	for b.Loop() {
 		now := time.Unix(1, 0)
 		s, _ := NewSender(now, SenderConfig{Self: p, Room: id, Limits: limits, Announced: true})
-		v, _, err := NewReceiver(now, ReceiverConfig{Self: r, Room: id, Limits: limits, Prefill: "p", Length: tokens, Pages: pages,
+		v, _, err := NewReceiver(now, ReceiverConfig{Self: r, Room: id, Limits: limits, Prefill: "p", Length: tokens, At: pages,
 			NewGrantID: func() rdma.GrantID { return rdma.GrantID{1} }})
 		if err != nil {
 			b.Fatal(err)

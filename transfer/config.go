@@ -30,10 +30,9 @@ type ReceiverConfig struct {
 	Prefill   string // the instance that computes it
 	PrefillDP int    // the DP rank there
 
-	// Prefix tokens are held already; [Prefix, Length) is wanted, into Pages.
+	// Prefix tokens are held already; [Prefix, Length) is wanted, into At.
 	Prefix, Length uint64
-	Pages          kv.PageTable
-	MetaRow        uint32
+	At             kv.Placement
 
 	// Wait is how long the room may wait for prefill. 0: Limits.Wait.
 	Wait time.Duration

@@ -78,7 +78,7 @@ func describeGenerations(list []*messages.Generation) string {
 func describeBody(body any) string {
 	switch b := body.(type) {
 	case *messages.Grant:
-		return fmt.Sprintf("Grant g%d part %d of %d, tokens [%d,%d), %d runs, %d ms", b.GetId()[0], b.GetPart()+1, b.GetParts(), b.GetPrefix(), b.GetLength(), len(b.GetPages()), b.GetRemainingMs())
+		return fmt.Sprintf("Grant g%d part %d of %d, tokens [%d,%d), %d runs, %d ms", b.GetId()[0], b.GetPart()+1, b.GetParts(), b.GetPrefix(), b.GetLength(), grantRuns(b), b.GetRemainingMs())
 	case *messages.GrantAck:
 		return fmt.Sprintf("GrantAck g%d %s", b.GetId()[0], describeAck(b.GetKnown(), b.GetRefused()))
 	case *messages.ExcusedAck:
@@ -121,4 +121,13 @@ func describeAck(known bool, refused *messages.Cause) string {
 		s = "refused (" + describeCause(refused) + ")"
 	}
 	return s
+}
+
+// grantRuns is the runs of all pools in a part of a grant.
+func grantRuns(g *messages.Grant) int {
+	n := len(g.GetPages())
+	for _, w := range g.GetWindows() {
+		n += len(w.GetPages())
+	}
+	return n
 }

@@ -37,7 +37,7 @@ func (e *engine) receive(wait time.Duration) {
 	}
 	m, effects, err := NewReceiver(e.w.now, ReceiverConfig{
 		Self: e.id, Room: e.w.room, Limits: e.w.limits, Prefill: "p", PrefillDP: e.w.setting.dp - 1, Prefix: e.prefix, Length: e.w.setting.length,
-		Pages: e.targetPages(), Wait: wait, NewGrantID: e.w.newGrantID,
+		At: e.targetPages(), Wait: wait, NewGrantID: e.w.newGrantID,
 	})
 	if err != nil {
 		e.w.t.Fatal(err)

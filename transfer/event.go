@@ -20,12 +20,13 @@ type (
 	}
 
 	// Chunk is what one prefill step finished: tokens [From, To), in pages that
-	// stay valid until UnpinSources. (Sender)
+	// stay valid until UnpinSources. It may come layer by layer: then the same
+	// tokens come several times, with Layers going up and at last 0. (Sender)
 	Chunk struct {
 		From, To uint64
-		Source   kv.PageTable // covers [From, To) at least
-		Meta     uint32       // the source's metadata row; read when Last
-		Last     bool
+		Layers   int          // only the layers below this number are finished; 0: all
+		Source   kv.Placement // where this engine keeps the request
+		Last     bool         // To is the length; with all layers the metadata row is finished too
 	}
 
 	// Paired tells that the two instances work together now. A Sender gets it for

@@ -56,7 +56,7 @@ func fuzzStage(w *world, stage uint8) {
 		},
 		func() {
 			for _, e := range []string{"p0", "p1"} {
-				w.named(e).step(Chunk{From: 0, To: 8, Source: sourcePages(), Last: true})
+				w.named(e).step(Chunk{From: 0, To: 8, Source: w.named(e).sourcePages(), Last: true})
 			}
 		},
 		func() {

@@ -74,8 +74,9 @@ type Limits struct {
 	// Posts is how often a write is posted before it fails its room.
 	Posts int
 
-	// Chunks is how many chunks a room may have. 4096 of 256 tokens is a prompt
-	// of a million.
+	// Chunks is how many chunks a room may have, each piece of one that comes layer
+	// by layer counted. 4096 of 256 tokens is a prompt of a million; so is 64 of
+	// 16,384 in up to 1,024 pieces.
 	Chunks int
 
 	// GrantRuns is how many runs of pages one part of a grant carries, and
@@ -161,7 +162,7 @@ func (l *Limits) counts() []countLimit {
 	return []countLimit{
 		{"Window", &l.Window, 16, 1, 1 << 16},
 		{"Posts", &l.Posts, 3, 1, 100},
-		{"Chunks", &l.Chunks, 4096, 1, 1 << 20},
+		{"Chunks", &l.Chunks, 1 << 16, 1, 1 << 20},
 		{"GrantRuns", &l.GrantRuns, 2048, 1, 1 << 16},
 		{"GrantParts", &l.GrantParts, 256, 1, 1 << 12},
 		{"Entries", &l.Entries, 1024, 1, 1 << 16},

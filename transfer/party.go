@@ -189,13 +189,3 @@ func cleanOutcome(o *messages.Outcome, from messages.Engine) *messages.Outcome {
 	}
 	return &messages.Outcome{Cause: cleanCause(o.GetCause(), from)}
 }
-
-// pageTokens is the page size of an instance, 1 if it holds no pages.
-func pageTokens(i *kv.Instance) uint32 {
-	for n := range i.Engines {
-		if t := i.Engines[n].PageTokens(); t > 0 {
-			return t
-		}
-	}
-	return 1
-}

@@ -63,6 +63,7 @@ func playRandom(t *testing.T, m mode, s uint64) (complete bool) {
 	set := setting{
 		prefillTP: p[0], prefillPP: p[1], decodeTP: d[0], decodePP: d[1],
 		length: 1 + rng.Uint64N(40), prefix: map[string]uint64{}, verbs: rng.IntN(3) == 0, noMeta: rng.IntN(5) == 0, scattered: rng.IntN(2) == 0,
+		hybrid: rng.IntN(3) == 0,
 	}
 	set.limits.GrantRuns = 1 + rng.IntN(2)
 	set.limits.Window = 1 + rng.IntN(4)
@@ -73,7 +74,7 @@ func playRandom(t *testing.T, m mode, s uint64) (complete bool) {
 		}
 	}
 	w := newWorld(seedTB{t, m.name, s}, set)
-	r := &randomRoom{w: w, m: m, rng: rng, chunks: cuts(rng, set.length), next: map[*engine]int{}, opened: map[*engine]bool{}}
+	r := &randomRoom{w: w, m: m, rng: rng, chunks: cuts(rng, set.length), next: map[*engine]int{}, layers: map[*engine]int{}, opened: map[*engine]bool{}}
 	for range 50 + rng.IntN(250) {
 		r.act()
 		w.settle()
@@ -125,7 +126,8 @@ type randomRoom struct {
 	w      *world
 	m      mode
 	rng    *rand.Rand
-	chunks []uint64 // where each ends
+	chunks []uint64        // where each ends
+	layers map[*engine]int // of the next chunk, that came already
 	next   map[*engine]int
 	opened map[*engine]bool
 }
@@ -192,14 +194,21 @@ func (r *randomRoom) callers() {
 	}
 }
 
+// chunk is the next chunk of an engine, or some layers of it.
 func (r *randomRoom) chunk(e *engine) {
 	n := r.next[e]
-	r.next[e]++
-	from := uint64(0)
+	c := Chunk{To: r.chunks[n], Source: e.sourcePages(), Last: n == len(r.chunks)-1}
 	if n > 0 {
-		from = r.chunks[n-1]
+		c.From = r.chunks[n-1]
 	}
-	e.step(Chunk{From: from, To: r.chunks[n], Source: sourcePages(), Last: n == len(r.chunks)-1})
+	if r.layers[e] < 2 && r.rng.IntN(3) == 0 { // of the layers 0 to 2
+		r.layers[e] += 1 + r.rng.IntN(2-r.layers[e])
+		c.Layers = r.layers[e]
+	} else {
+		r.next[e]++
+		r.layers[e] = 0
+	}
+	e.step(c)
 }
 
 func (r *randomRoom) write(f *flight) {

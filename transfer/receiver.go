@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"kvferry/kv"
 	"kvferry/messages"
 	"kvferry/transport/rdma"
 )
@@ -34,8 +33,8 @@ type Receiver struct {
 	state  ReceiverState
 	config ReceiverConfig
 
-	writers   []*writer // the named ones, then the excused ones, each in roster order
-	runs      []kv.Run  // the pages of the room, packed
+	writers   []*writer  // the named ones, then the excused ones, each in roster order
+	runs      []tableRun // the pages of the room, packed
 	hasMeta   bool
 	announced bool
 	released  bool
@@ -226,9 +225,6 @@ func (r *Receiver) expireEnded() {
 		r.waitBy.clear()
 	}
 }
-
-// table is the pages of the room, as kv wants them.
-func (r *Receiver) table() kv.PageTable { return r.config.Pages }
 
 // writerOf is what this room has with a prefill engine, nil when nothing.
 func (r *Receiver) writerOf(e messages.Engine) *writer {

@@ -232,7 +232,7 @@ func (r *Receiver) land() {
 	r.localBy.set(r.now.Add(r.limits.Local))
 	if r.hasMeta {
 		r.move(ReceiverChecking)
-		r.emit(ReadMeta{Row: r.config.MetaRow})
+		r.emit(ReadMeta{Row: r.config.At.MetaRow})
 		return
 	}
 	r.revokeAll()
@@ -273,7 +273,7 @@ func (r *Receiver) onMetaRead(ev MetaRead) {
 	switch {
 	case r.state != ReceiverChecking:
 	case ev.Room != r.id:
-		r.fail(r.causeOf(messages.CauseKind_CAUSE_META_MISMATCH, "metadata row %d is of room %s, want %s", r.config.MetaRow, ev.Room, r.id))
+		r.fail(r.causeOf(messages.CauseKind_CAUSE_META_MISMATCH, "metadata row %d is of room %s, want %s", r.config.At.MetaRow, ev.Room, r.id))
 	default:
 		r.revokeAll()
 	}

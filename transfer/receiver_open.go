@@ -77,8 +77,8 @@ func (r *Receiver) onPaired(ev Paired) {
 
 // elect plans for every writer, then installs the grants and excuses the rest.
 func (r *Receiver) elect() {
-	full := r.pairing.Fit.Writers(r.route, r.self.Rank, false)
-	named := r.pairing.Fit.Writers(r.route, r.self.Rank, r.config.Prefix == r.config.Length)
+	full := r.pairing.Fit.Candidates(r.route, r.self.Rank)
+	named := r.pairing.Fit.Writers(r.route, r.self.Rank, r.config.Prefix, r.config.Length)
 	nobody := r.electForAll(named)
 	if n := r.parts(); n > r.limits.GrantParts {
 		r.fail(r.causeOf(messages.CauseKind_CAUSE_NO_CAPACITY, "the pages of the room need a grant in %d parts, the limit is %d", n, r.limits.GrantParts))
@@ -121,11 +121,11 @@ func (r *Receiver) electForAll(own []kv.Rank) (nobody []kv.Rank) {
 		return nil
 	}
 	hear := slices.Clone(own)
-	elected := r.pairing.Fit.Writers(r.route, r.self.Rank, false)
+	elected := r.pairing.Fit.Candidates(r.route, r.self.Rank)
 	for _, e := range r.receivers {
 		if e != r.self {
 			r.participants = append(r.participants, e)
-			hear = append(hear, r.pairing.Fit.Writers(r.route, e.Rank, false)...)
+			hear = append(hear, r.pairing.Fit.Candidates(r.route, e.Rank)...)
 		}
 	}
 	for _, rank := range r.pairing.Fit.Senders(r.route) {
@@ -149,7 +149,7 @@ func (r *Receiver) planFor(rank kv.Rank) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	ranges, err := pair.Targets(r.table(), r.config.MetaRow)
+	ranges, err := pair.Targets(&r.config.At)
 	if err != nil {
 		return nil, err
 	}
@@ -197,7 +197,11 @@ func (r *Receiver) onGrantInstalled(ev GrantInstalled) {
 
 func (r *Receiver) parts() int {
 	if r.runs == nil {
-		r.runs = kv.PackPages(r.config.Pages.Pages)
+		for _, t := range r.config.At.Tables {
+			for _, run := range kv.PackPages(t.Pages) {
+				r.runs = append(r.runs, tableRun{t.Window, t.First, run})
+			}
+		}
 	}
 	return max(1, (len(r.runs)+r.limits.GrantRuns-1)/r.limits.GrantRuns)
 }
@@ -216,13 +220,10 @@ func (r *Receiver) grantParts(w *writer, now time.Time) []any {
 			Id:            w.grant[:],
 			PrefillRoster: r.pairing.PrefillRoster[:], DecodeRoster: r.pairing.DecodeRoster[:],
 			Prefix: r.config.Prefix, Length: r.config.Length, RemainingMs: uint64(remaining / time.Millisecond),
-			Digest: w.digest[:], FirstToken: r.config.Pages.First, MetaRow: r.config.MetaRow,
+			Digest: w.digest[:], Slot: r.config.At.Slot, MetaRow: r.config.At.MetaRow,
 			Part: uint32(part), Parts: uint32(parts),
 		}
-		here := r.runs[part*r.limits.GrantRuns : min(len(r.runs), (part+1)*r.limits.GrantRuns)]
-		for _, run := range here {
-			g.Pages = append(g.Pages, &messages.Span{First: run.First, Count: run.Count, Step: run.Step})
-		}
+		writeRuns(g, r.runs[part*r.limits.GrantRuns:min(len(r.runs), (part+1)*r.limits.GrantRuns)])
 		out = append(out, g)
 	}
 	return out
@@ -244,12 +245,12 @@ func (r *Receiver) declineLate() {
 		return
 	}
 	if r.decides() {
-		r.electForAll(r.pairing.Fit.Writers(r.route, r.self.Rank, false))
+		r.electForAll(r.pairing.Fit.Candidates(r.route, r.self.Rank))
 		r.tellOutcome()
 	} else {
 		r.repeat(r.decider(), topicFailed, rdma.GrantID{}, &messages.Failed{Cause: r.cause})
 	}
-	for _, rank := range r.pairing.Fit.Writers(r.route, r.self.Rank, false) {
+	for _, rank := range r.pairing.Fit.Candidates(r.route, r.self.Rank) {
 		if m, ok := r.pairing.Member(true, rank); ok {
 			r.repeat(m.Engine, topicDeclined, rdma.GrantID{}, &messages.Declined{Cause: r.cause})
 		}

@@ -163,6 +163,8 @@ func (p *player) world(args []string) {
 			s.dp = int(p.number(value))
 		case key == "scattered":
 			s.scattered = true
+		case key == "hybrid":
+			s.hybrid = true
 		case key == "nometa":
 			s.noMeta = true
 		default:
@@ -199,7 +201,13 @@ func (p *player) engine(args []string) {
 		case "unpair":
 			e.step(Unpaired{Instance: "d"})
 		case "chunk":
-			e.step(Chunk{From: p.number(args[2]), To: p.number(args[3]), Source: sourcePages(), Last: slices.Contains(args, "last")})
+			c := Chunk{From: p.number(args[2]), To: p.number(args[3]), Source: e.sourcePages(), Last: slices.Contains(args, "last")}
+			for _, arg := range args[4:] {
+				if layers, ok := strings.CutPrefix(arg, "layers="); ok {
+					c.Layers = int(p.number(layers))
+				}
+			}
+			e.step(c)
 		case "abort":
 			cause := &messages.Cause{Kind: messages.CauseKind_CAUSE_ABORTED, Text: "the caller of " + e.name + " gave up", Origin: e.name}
 			if slices.Contains(args, "superseded") {

@@ -45,7 +45,7 @@ func (s *Sender) onGrant(from messages.Engine, g *messages.Grant) {
 // collect keeps a part. False: it is of another grant than the parts before.
 func (t *target) collect(p *grantPart) bool {
 	if t.part == nil {
-		t.part, t.parts, t.gave = p, make([][]kv.Run, p.parts), true
+		t.part, t.parts, t.gave = p, make([][]tableRun, p.parts), true
 	} else if !t.part.goesWith(p) {
 		return false
 	}
@@ -60,12 +60,12 @@ func (t *target) collect(p *grantPart) bool {
 // accept checks a whole grant against this side's own plan.
 func (s *Sender) accept(t *target) {
 	p := t.part
-	pair, pages, err := s.planOf(t, p)
+	pair, at, err := s.planOf(t, p)
 	if err != nil {
 		s.refuse(t, p, &messages.GrantAck{Refused: s.causeOf(messages.CauseKind_CAUSE_PLAN_DIFFERS, "grant of %s: %v", t.receiver, err)})
 		return
 	}
-	targets, err := pair.Targets(pages, p.metaRow)
+	targets, err := pair.Targets(&at)
 	if err != nil {
 		s.refuse(t, p, &messages.GrantAck{Refused: s.causeOf(messages.CauseKind_CAUSE_PLAN_DIFFERS, "grant of %s: %v", t.receiver, err)})
 		return
@@ -79,7 +79,7 @@ func (s *Sender) accept(t *target) {
 		})
 		return
 	}
-	t.state, t.grant, t.pair, t.pages, t.metaRow = granted, p.id, pair, pages, p.metaRow
+	t.state, t.grant, t.pair, t.at = granted, p.id, pair, at
 	t.prefix, t.length = p.prefix, p.length
 	by := s.now.Add(p.remaining)
 	if len(s.chunks) == 0 && (!s.chunkBy.isSet() || by.Before(s.chunkBy.at)) {
@@ -87,23 +87,27 @@ func (s *Sender) accept(t *target) {
 	}
 	t.part, t.parts = nil, nil
 	s.ackGrant(t)
-	if cause := s.fits(t, s.chunks); cause != nil {
-		s.fail(cause)
+	if n := len(s.chunks); n > 0 {
+		if cause := s.fits(t, s.chunks[0], s.chunks[n-1]); cause != nil {
+			s.fail(cause)
+		}
 	}
 }
 
-func (s *Sender) planOf(t *target, p *grantPart) (*kv.Pair, kv.PageTable, error) {
+// planOf is this side's plan for a whole grant, and where the receiver keeps the
+// request.
+func (s *Sender) planOf(t *target, p *grantPart) (*kv.Pair, kv.Placement, error) {
+	at := kv.Placement{Slot: p.slot, MetaRow: p.metaRow}
 	pair, err := s.pairing.Fit.Pair(s.route, s.self.Rank, t.receiver.Rank, p.prefix, p.length)
 	if err != nil {
-		return nil, kv.PageTable{}, err
+		return nil, at, err
 	}
-	_, most := kv.PagesFor(pageTokens(s.pairing.Fit.Decode()), p.prefix, p.length)
-	var runs []kv.Run
+	var runs []tableRun
 	for _, part := range t.parts {
 		runs = append(runs, part...)
 	}
-	pages, err := kv.UnpackPages(runs, most)
-	return pair, kv.PageTable{First: p.first, Pages: pages}, err
+	at.Tables, err = unpackTables(runs, s.pairing.Fit.Decode().Pools(t.receiver.Rank), p.prefix, p.length)
+	return pair, at, err
 }
 
 func (s *Sender) ackGrant(t *target) {

@@ -28,7 +28,7 @@ type target struct {
 
 	// From the parts of its grant, until the grant is whole.
 	part  *grantPart
-	parts [][]kv.Run
+	parts [][]tableRun
 	got   int
 
 	// Of the grant.
@@ -37,9 +37,8 @@ type target struct {
 	answer         *messages.GrantAck // that refused it
 	prefix, length uint64
 	pair           *kv.Pair
-	pages          kv.PageTable
-	metaRow        uint32
-	told           bool // that prefill has announced the room
+	at             kv.Placement // of the receiver
+	told           bool         // that prefill has announced the room
 
 	next    int      // of the chunks: the first that is not planned
 	writes  []*write // planned, in order
@@ -143,7 +142,7 @@ func (s *Sender) setTargets(r kv.Route) {
 		return
 	}
 	for _, e := range s.receivers {
-		if slices.Contains(s.pairing.Fit.Writers(r, e.Rank, false), s.self.Rank) {
+		if slices.Contains(s.pairing.Fit.Candidates(r, e.Rank), s.self.Rank) {
 			s.targets = append(s.targets, &target{receiver: e, elected: true})
 		}
 	}
@@ -204,8 +203,16 @@ func (s *Sender) checkChunk(c Chunk) *messages.Cause {
 	if c.To < c.From || c.To == c.From && !c.Last {
 		return bad("has no token")
 	}
+	if c.Layers < 0 {
+		return bad("ends before layer %d, want at least 0", c.Layers)
+	}
 	if n := len(s.chunks); n > 0 {
 		switch before := s.chunks[n-1]; {
+		case before.Layers > 0 && (c.From != before.From || c.To != before.To || c.Last != before.Last):
+			return bad("comes after the layers below %d of chunk [%d,%d), want its other layers first", before.Layers, before.From, before.To)
+		case before.Layers > 0 && c.Layers > 0 && c.Layers <= before.Layers:
+			return bad("has the layers below %d, want more than those below %d that came before", c.Layers, before.Layers)
+		case before.Layers > 0:
 		case before.Last:
 			return bad("comes after the last one, which ended at token %d", before.To)
 		case c.From != before.To:
@@ -213,23 +220,26 @@ func (s *Sender) checkChunk(c Chunk) *messages.Cause {
 		}
 	}
 	for _, t := range s.targets {
-		if cause := s.fits(t, append(slices.Clip(s.chunks), c)); cause != nil {
+		first := c
+		if len(s.chunks) > 0 {
+			first = s.chunks[0]
+		}
+		if cause := s.fits(t, first, c); cause != nil {
 			return cause
 		}
 	}
 	return nil
 }
 
-// fits answers whether chunks are what a grant wants: from its prefix at the
-// latest, up to exactly its length.
-func (s *Sender) fits(t *target, chunks []Chunk) *messages.Cause {
-	if t.state != granted || len(chunks) == 0 {
+// fits answers whether the chunks from first to last are what a grant wants: from
+// its prefix at the latest, up to exactly its length.
+func (s *Sender) fits(t *target, first, last Chunk) *messages.Cause {
+	if t.state != granted {
 		return nil
 	}
 	bad := func(format string, args ...any) *messages.Cause {
 		return s.causeOf(messages.CauseKind_CAUSE_BAD_CHUNK, format, args...)
 	}
-	first, last := chunks[0], chunks[len(chunks)-1]
 	switch {
 	case first.From > t.prefix:
 		return bad("the first chunk starts at token %d, receiver %s has only %d", first.From, t.receiver, t.prefix)

@@ -3,6 +3,7 @@ package transfer
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"kvferry/kv"
@@ -37,8 +38,8 @@ func (s *Sender) plan() {
 		for t.state == granted && t.next < len(s.chunks) {
 			c := &s.chunks[t.next]
 			copies, err := t.pair.Copies(kv.Chunk{
-				From: c.From, To: c.To, Source: c.Source, SourceMeta: c.Meta, Last: c.Last,
-			}, t.pages, t.metaRow)
+				From: c.From, To: c.To, Layers: s.layersOf(t.next), Source: c.Source, Last: c.Last, More: c.Layers > 0,
+			}, &t.at)
 			if err != nil {
 				s.fail(s.causeOf(messages.CauseKind_CAUSE_BAD_CHUNK, "chunk [%d,%d): %v", c.From, c.To, err))
 				return
@@ -57,6 +58,18 @@ func (s *Sender) plan() {
 			}
 		}
 	}
+}
+
+// layersOf is the layers that a chunk is the first to have.
+func (s *Sender) layersOf(n int) kv.LayerRange {
+	var r kv.LayerRange
+	if n > 0 {
+		r.Low = s.chunks[n-1].Layers // 0: that one was whole
+	}
+	if r.High = s.chunks[n].Layers; r.Low > 0 && r.High == 0 {
+		r.High = math.MaxInt
+	}
+	return r
 }
 
 // post fills the window, the targets taking turns.
@@ -224,7 +237,7 @@ func (s *Sender) sayDone() {
 // whole reports whether everything of a target has landed.
 func (s *Sender) whole(t *target) bool {
 	n := len(s.chunks)
-	return n > 0 && s.chunks[n-1].Last && t.next == n && t.landed == len(t.writes)
+	return n > 0 && s.chunks[n-1].Last && s.chunks[n-1].Layers == 0 && t.next == n && t.landed == len(t.writes)
 }
 
 // arrivals is what the receiver is to count, and the bytes of the plan.

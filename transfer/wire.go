@@ -58,9 +58,8 @@ type grantPart struct {
 	prefix, length uint64
 	remaining      time.Duration
 	digest         [32]byte
-	first          uint64
-	runs           []kv.Run
-	metaRow        uint32
+	runs           []tableRun
+	slot, metaRow  uint32
 	part, parts    uint32
 }
 
@@ -74,7 +73,7 @@ func readGrant(g *messages.Grant, l *Limits) (p grantPart, bad *mismatch) {
 	if p.digest, bad = hash("digest", g.GetDigest()); bad != nil {
 		return p, bad
 	}
-	p.prefix, p.length, p.first, p.metaRow = g.GetPrefix(), g.GetLength(), g.GetFirstToken(), g.GetMetaRow()
+	p.prefix, p.length, p.slot, p.metaRow = g.GetPrefix(), g.GetLength(), g.GetSlot(), g.GetMetaRow()
 	p.part, p.parts = g.GetPart(), g.GetParts()
 	p.remaining = time.Duration(min(g.GetRemainingMs(), uint64(l.WaitMax/time.Millisecond))) * time.Millisecond
 	switch {
@@ -86,21 +85,98 @@ func readGrant(g *messages.Grant, l *Limits) (p grantPart, bad *mismatch) {
 		return p, differs("parts", p.parts, fmt.Sprintf("1 to %d", l.GrantParts))
 	case p.part >= p.parts:
 		return p, differs("part", p.part, fmt.Sprintf("below %d", p.parts))
-	case len(g.GetPages()) > l.GrantRuns:
-		return p, differs("pages", fmt.Sprintf("%d runs", len(g.GetPages())), fmt.Sprintf("at most %d", l.GrantRuns))
 	}
-	p.runs = make([]kv.Run, len(g.GetPages()))
-	for i, s := range g.GetPages() {
-		p.runs[i] = kv.Run{First: s.GetFirst(), Count: s.GetCount(), Step: s.GetStep()}
+	p.runs, bad = readRuns(g, l)
+	return p, bad
+}
+
+// tableRun is a run of pages of the pool of a window, whose table begins with the
+// token first.
+type tableRun struct {
+	window, first uint64
+	kv.Run
+}
+
+// writeRuns puts runs, ascending by window, into a grant.
+func writeRuns(g *messages.Grant, runs []tableRun) {
+	for _, r := range runs {
+		span := &messages.Span{First: r.First, Count: r.Count, Step: r.Step}
+		if r.window == 0 {
+			g.FirstToken, g.Pages = r.first, append(g.Pages, span)
+			continue
+		}
+		if n := len(g.Windows); n == 0 || g.Windows[n-1].Window != r.window {
+			g.Windows = append(g.Windows, &messages.WindowPages{Window: r.window, FirstToken: r.first})
+		}
+		w := g.Windows[len(g.Windows)-1]
+		w.Pages = append(w.Pages, span)
 	}
-	return p, nil
+}
+
+// readRuns is what writeRuns wrote.
+func readRuns(g *messages.Grant, l *Limits) ([]tableRun, *mismatch) {
+	total := len(g.GetPages())
+	for i, w := range g.GetWindows() {
+		at := fmt.Sprintf("windows[%d]", i)
+		total += len(w.GetPages())
+		switch {
+		case len(w.GetPages()) == 0:
+			return nil, differs(at+".pages", "0 runs", "at least 1")
+		case w.GetWindow() == 0:
+			return nil, differs(at+".window", 0, "at least 1")
+		case i > 0 && w.GetWindow() <= g.GetWindows()[i-1].GetWindow():
+			return nil, differs(at+".window", w.GetWindow(), fmt.Sprintf("above %d, which stands before it", g.GetWindows()[i-1].GetWindow()))
+		}
+	}
+	if total > l.GrantRuns {
+		return nil, differs("pages", fmt.Sprintf("%d runs", total), fmt.Sprintf("at most %d", l.GrantRuns))
+	}
+	runs := make([]tableRun, 0, total)
+	add := func(window, first uint64, spans []*messages.Span) {
+		for _, s := range spans {
+			runs = append(runs, tableRun{window, first, kv.Run{First: s.GetFirst(), Count: s.GetCount(), Step: s.GetStep()}})
+		}
+	}
+	add(0, g.GetFirstToken(), g.GetPages())
+	for _, w := range g.GetWindows() {
+		add(w.GetWindow(), w.GetFirstToken(), w.GetPages())
+	}
+	return runs, nil
+}
+
+// unpackTables makes the tables of runs, ascending by window, of a receiver with
+// these pools: none has more pages than it needs.
+func unpackTables(runs []tableRun, pools []kv.Pool, prefix, length uint64) ([]kv.PoolTable, error) {
+	var tables []kv.PoolTable
+	for i := 0; i < len(runs); {
+		window, first := runs[i].window, runs[i].first
+		most := 0
+		for _, p := range pools {
+			if p.Window == window {
+				_, most = p.Need(prefix, length)
+			}
+		}
+		var list []kv.Run
+		for ; i < len(runs) && runs[i].window == window; i++ {
+			if runs[i].first != first {
+				return nil, fmt.Errorf("pages of window %d: first token is %d in one part and %d in another", window, first, runs[i].first)
+			}
+			list = append(list, runs[i].Run)
+		}
+		pages, err := kv.UnpackPages(list, most)
+		if err != nil {
+			return nil, err
+		}
+		tables = append(tables, kv.PoolTable{Window: window, PageTable: kv.PageTable{First: first, Pages: pages}})
+	}
+	return tables, nil
 }
 
 // goesWith reports whether two parts are of one grant: all but the pages is
 // equal, and what remains, which is of when each was sent.
 func (p *grantPart) goesWith(q *grantPart) bool {
 	return p.id == q.id && p.rosters == q.rosters && p.prefix == q.prefix && p.length == q.length &&
-		p.digest == q.digest && p.first == q.first && p.metaRow == q.metaRow && p.parts == q.parts
+		p.digest == q.digest && p.slot == q.slot && p.metaRow == q.metaRow && p.parts == q.parts
 }
 
 // generations reads a list of generations, each once.

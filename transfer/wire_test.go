@@ -67,7 +67,7 @@ func TestBadMessagesChangeNothing(t *testing.T) {
 			d.receive(0)
 			w.settle()
 			if stage == "granted" {
-				p.step(Chunk{From: 0, To: 4, Source: sourcePages()})
+				p.step(Chunk{From: 0, To: 4, Source: p.sourcePages()})
 				for len(w.net) > 0 {
 					w.deliver(w.net[0])
 				}

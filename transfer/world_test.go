@@ -50,6 +50,7 @@ type setting struct {
 	badMeta                                  bool              // prefill writes the row of another attempt
 	noMeta                                   bool
 	scattered                                bool // the pages of decode lie in many runs
+	hybrid                                   bool // the model has windows and state too
 	dp                                       int  // ranks of both sides; the room is between the last ones
 	limits                                   Limits
 }
@@ -114,6 +115,11 @@ func newWorld(t testing.TB, s setting) *world {
 		{Name: "k", Kind: kv.Paged, Layers: []int{0, 1, 2}, Heads: 2, HeadBytes: 2, DType: kv.UINT8},
 		{Name: "latent", Kind: kv.Paged, Layers: []int{0, 1, 2}, Heads: 1, HeadBytes: 3, DType: kv.UINT8},
 	}}
+	if s.hybrid {
+		model.Components = append(model.Components,
+			kv.Component{Name: "swa.k", Kind: kv.Paged, Layers: []int{0, 2}, Heads: 2, HeadBytes: 1, DType: kv.UINT8, Window: 3},
+			kv.Component{Name: "ssm", Kind: kv.Slot, Layers: []int{1}, Heads: 2, HeadBytes: 5, DType: kv.UINT8, SlotRows: 2})
+	}
 	prefill := kv.Deployment{Model: model, TP: s.prefillTP, PP: s.prefillPP, DP: s.dp, PageTokens: pageTokensPrefill, Layout: kv.NHD, MetaRows: 4, MetaRowBytes: 16}
 	decode := kv.Deployment{Model: model, TP: s.decodeTP, PP: s.decodePP, DP: s.dp, PageTokens: pageTokensDecode, Layout: kv.HND, MetaRows: 4, MetaRowBytes: 16}
 	if s.noMeta {
@@ -167,30 +173,26 @@ func cell(component string, layer, head int, token uint64, at int) byte {
 	return byte(uint64(len(component))*31+uint64(layer)*61+uint64(head)*17+token*7+uint64(at)*3) & 0x7F
 }
 
-// rows visits every row of an engine's shards for the tokens [from, to), which lie
-// in the pages of a table.
-func (e *engine) rows(table kv.PageTable, from, to uint64, visit func(c string, layer, head int, token uint64, row []byte)) {
-	for _, s := range e.kv.Shards {
-		bytes := uint64(2)
-		if s.Component == "latent" {
-			bytes = 3
-		}
-		for _, l := range s.Layers {
-			for h := s.Heads.Low; h < s.Heads.High; h++ {
-				for token := from; token < to; token++ {
-					nth, in := (token-table.First)/uint64(s.PageTokens), (token-table.First)%uint64(s.PageTokens)
-					at := l.Offset + uint64(table.Pages[nth])*s.PageStride + in*s.TokenStride + uint64(h-s.Heads.Low)*s.HeadStride
-					visit(s.Component, l.Layer, h, token, e.memory[at:at+bytes])
-				}
-			}
-		}
+// instance is that which the engine is of.
+func (e *engine) instance() *kv.Instance {
+	if e.prefill {
+		return e.w.pairing.Fit.Prefill()
 	}
+	return e.w.pairing.Fit.Decode()
+}
+
+// rows visits every row that an engine keeps of the tokens [from, to), and the
+// state of a request that ends at to.
+func (e *engine) rows(at kv.Placement, from, to uint64, visit func(r kv.Row, b []byte)) {
+	each := func(r kv.Row) { visit(r, e.memory[r.Offset:][:r.Component.HeadBytes]) }
+	e.instance().EachRow(e.kv.Rank, &at, from, to, each)
+	e.instance().EachState(e.kv.Rank, at.Slot, to, each)
 }
 
 func (e *engine) fillSource() {
-	e.rows(sourcePages(), 0, worldPages*pageTokensPrefill, func(c string, layer, head int, token uint64, row []byte) {
-		for i := range row {
-			row[i] = cell(c, layer, head, token, i)
+	e.rows(e.sourcePages(), 0, e.w.setting.length, func(r kv.Row, b []byte) {
+		for i := range b {
+			b[i] = cell(r.Component.Name, r.Layer, r.Head, r.Row, i)
 		}
 	})
 	if e.kv.Meta.Rows > 0 {
@@ -208,9 +210,12 @@ func (e *engine) fillSource() {
 // prefill computed.
 func (e *engine) wrongBytes() int {
 	wrong := 0
-	e.rows(e.targetPages(), e.prefix, e.w.setting.length, func(c string, layer, head int, token uint64, row []byte) {
-		for i := range row {
-			if row[i] != cell(c, layer, head, token, i) {
+	e.rows(e.targetPages(), e.prefix, e.w.setting.length, func(r kv.Row, b []byte) {
+		if w := r.Component.Window; w > 0 && r.Row+w < e.w.setting.length {
+			return // nobody needs it
+		}
+		for i := range b {
+			if b[i] != cell(r.Component.Name, r.Layer, r.Head, r.Row, i) {
 				wrong++
 			}
 		}
@@ -218,18 +223,28 @@ func (e *engine) wrongBytes() int {
 	return wrong
 }
 
-// tables are the page tables of both sides: pages from 0 on.
-func sourcePages() kv.PageTable { return kv.PageTable{Pages: pageList(worldPages)} }
+// sourcePages and targetPages are where the engines keep the room: pages from 0 on,
+// the last slot.
+func (e *engine) sourcePages() kv.Placement { return e.place(0) }
 
-func (e *engine) targetPages() kv.PageTable {
-	first, n := kv.PagesFor(pageTokensDecode, e.prefix, e.w.setting.length)
-	pages := pageList(n)
-	if e.w.setting.scattered { // two neighbours, the other way round: no run is long
-		for i := 0; i+1 < n; i += 2 {
-			pages[i], pages[i+1] = pages[i+1], pages[i]
+func (e *engine) targetPages() kv.Placement { return e.place(e.prefix) }
+
+func (e *engine) place(prefix uint64) kv.Placement {
+	var at kv.Placement
+	for _, pool := range e.instance().Pools(e.kv.Rank) {
+		first, n := pool.Need(prefix, e.w.setting.length)
+		pages := pageList(n)
+		if !e.prefill && e.w.setting.scattered { // two neighbours, the other way round: no run is long
+			for i := 0; i+1 < n; i += 2 {
+				pages[i], pages[i+1] = pages[i+1], pages[i]
+			}
 		}
+		at.Tables = append(at.Tables, kv.PoolTable{Window: pool.Window, PageTable: kv.PageTable{First: first, Pages: pages}})
 	}
-	return kv.PageTable{First: first, Pages: pages}
+	if slots, has := e.instance().Slots(e.kv.Rank); has {
+		at.Slot = slots - 1
+	}
+	return at
 }
 
 func pageList(n int) []uint32 {

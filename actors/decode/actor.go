@@ -21,10 +21,9 @@ type Actor struct {
 	serving     bool
 	rooms       map[messages.RoomID]*room
 	held        map[messages.RoomID]holding // of rooms that are released, the callers' alone
-	pages       *actors.Pool
-	rows        *actors.Pool
+	pools       *actors.Pools
 	waiting     actors.Waiting[*actors.OpenReceive]
-	unannounced uint32                       // pages of rooms that prefill has not announced
+	unannounced actors.Claim                 // of the rooms that prefill has not announced
 	inquiries   map[messages.RoomID]*inquiry // about rooms that wait behind the share
 	votes       *transfer.EarlyVotes
 	timer       *actors.Timer
@@ -42,8 +41,7 @@ func New(config actors.EngineConfig) (*actor.Props, error) {
 			rooms:     map[messages.RoomID]*room{},
 			held:      map[messages.RoomID]holding{},
 			inquiries: map[messages.RoomID]*inquiry{},
-			pages:     actors.NewPool(engine.Pages()),
-			rows:      actors.NewPool(engine.Rows()),
+			pools:     actors.NewPools(engine.Layout, engine.Self.Rank, engine.Kv.Meta.Rows),
 			votes:     transfer.NewEarlyVotes(engine.EngineConfig.Rooms),
 		}
 	}), nil
@@ -163,8 +161,8 @@ func (a *Actor) noCapacity(m *actors.OpenReceive) *messages.Cause {
 	refuse := func(format string, args ...any) *messages.Cause {
 		return a.Cause(messages.CauseKind_CAUSE_NO_CAPACITY, fmt.Sprintf(format, args...))
 	}
-	if need, total := a.pagesFor(m.Prefix, m.Length), a.pages.Total(); need > uint64(total) {
-		return refuse("tokens %d to %d need %d pages of %d tokens, the pool has %d", m.Prefix, m.Length, need, a.Kv.PageTokens(), total)
+	if why := a.pools.TooLarge(m.Prefix, m.Length); why != "" {
+		return refuse("%s", why)
 	}
 	if a.waiting.Len() >= a.Limits.Waiting {
 		return refuse("%d callers wait for pages already, the limit is %d", a.waiting.Len(), a.Limits.Waiting)
@@ -187,16 +185,6 @@ func (a *Actor) refuse(c actor.Context, w *actors.OpenReceive, cause *messages.C
 		return
 	}
 	a.decline(c, w, cause)
-}
-
-// pagesFor is how many pages hold tokens [prefix, length), from the start of the
-// page that holds the first of them.
-func (a *Actor) pagesFor(prefix, length uint64) uint64 {
-	if prefix == length {
-		return 0
-	}
-	page := uint64(a.Kv.PageTokens())
-	return (length-1)/page - prefix/page + 1
 }
 
 // serve opens rooms for those who wait, in order, as far as the pool goes. A room
@@ -234,28 +222,30 @@ func (a *Actor) dequeue(m *actors.OpenReceive) {
 // there are not enough pages, or too many are held by rooms that prefill does not
 // know yet.
 func (a *Actor) open(c actor.Context, m *actors.OpenReceive) bool {
-	need := uint32(a.pagesFor(m.Prefix, m.Length))
-	if a.pages.Free() < need || a.rows.Free() == 0 || !a.mayHold(m) {
+	if !a.mayHold(m) {
 		return false
 	}
-	pages, _ := a.pages.Take(need)
-	row, _ := a.rows.Take(1)
-	a.ClearMeta(row[0])
-	r := a.begin(c, m, holding{handle: m.Handle, pages: pages, row: row[0]})
+	at, ok := a.pools.Take(m.Prefix, m.Length)
+	if !ok {
+		return false
+	}
+	a.ClearMeta(at.MetaRow)
+	a.begin(c, m, holding{handle: m.Handle, at: at})
 	a.dequeue(m)
-	m.Opened(&actors.Opened{Pages: r.table(), MetaRow: r.hold.row}, nil)
+	m.Opened(&actors.Opened{At: at}, nil)
 	return true
 }
 
-// share is how many pages rooms may hold before prefill has announced them.
-func (a *Actor) share() uint64 {
-	return uint64(a.pages.Total()) * uint64(a.Limits.UnannouncedShare) / 100
+// inShare answers whether a room, beside others that prefill has not announced, is
+// within the share of the pools that those may hold.
+func (a *Actor) inShare(m *actors.OpenReceive, beside actors.Claim) bool {
+	return a.pools.Within(a.pools.Claim(m.Prefix, m.Length), beside, a.Limits.UnannouncedShare)
 }
 
 // mayHold keeps that share. A room that is larger alone waits for its
 // announcement.
 func (a *Actor) mayHold(m *actors.OpenReceive) bool {
-	return a.announced(m.Room) || uint64(a.unannounced)+a.pagesFor(m.Prefix, m.Length) <= a.share()
+	return a.announced(m.Room) || a.inShare(m, a.unannounced)
 }
 
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
@@ -276,21 +266,34 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 	}
 	for _, w := range a.waiting.Expired(a.Env.Clock.Now()) {
 		a.refuse(c, w, a.Cause(messages.CauseKind_CAUSE_NO_CAPACITY, fmt.Sprintf(
-			"waited %v for %d pages, %d of %d are free and prefill has yet to announce the rooms of %d",
-			w.Wait, a.pagesFor(w.Prefix, w.Length), a.pages.Free(), a.pages.Total(), a.unannounced)))
+			"waited %v for the pages of tokens %d to %d: %s, and prefill has yet to announce %d rooms",
+			w.Wait, w.Prefix, w.Length, a.pools.Free(), a.unannouncedRooms())))
 	}
 	a.serve(c)
 }
 
 func (a *Actor) inspect() actors.Holding {
-	h := a.Hold(a.pages, a.rows, a.waiting.Len())
-	h.Held, h.Unannounced = len(a.held), int(a.unannounced)
+	h := a.Hold(a.pools, a.waiting.Len())
+	h.Held = len(a.held)
 	for _, r := range a.rooms {
 		if r.quarantined {
-			h.Quarantined += len(r.hold.pages)
+			h.Quarantined += actors.PagesOf(r.hold.at)
+		}
+		if !r.announced {
+			h.Unannounced += actors.PagesOf(r.hold.at)
 		}
 	}
 	return h
+}
+
+func (a *Actor) unannouncedRooms() int {
+	n := 0
+	for _, r := range a.rooms {
+		if !r.announced {
+			n++
+		}
+	}
+	return n
 }
 
 func (a *Actor) onStopping() {

@@ -43,7 +43,7 @@ func (a *Actor) announced(id messages.RoomID) bool {
 // waits for its announcement, any that the share has room for. False: there is
 // none.
 func (a *Actor) openBehind(c actor.Context, head *actors.OpenReceive) bool {
-	large := a.pagesFor(head.Prefix, head.Length) > a.share()
+	large := !a.inShare(head, nil)
 	opened := false
 	a.waiting.Each(func(m *actors.OpenReceive) bool {
 		if m != head && a.mayBegin(m) && (large || a.announced(m.Room)) && a.EndedError(m.Room) == nil {

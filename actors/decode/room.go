@@ -14,11 +14,10 @@ import (
 	"kvferry/transport/rdma"
 )
 
-// holding is pages and a metadata row that are taken from the pools.
+// holding is what is taken from the pools for a room.
 type holding struct {
-	handle actors.Handle // whose they are
-	pages  []uint32
-	row    uint32
+	handle actors.Handle // whose it is
+	at     kv.Placement
 }
 
 // room is what the engine holds for one receiver.
@@ -31,7 +30,6 @@ type holding struct {
 type room struct {
 	*actors.RoomBase
 	ask         *actors.OpenReceive
-	pageTokens  uint32
 	hold        holding
 	holds       bool
 	announced   bool
@@ -49,20 +47,15 @@ type grant struct {
 	open   bool // a revoke left it open: a fence of the writer closes it
 }
 
-// table is the room's pages, from the one that holds its first missing token on.
-func (r *room) table() kv.PageTable {
-	return kv.PageTable{First: r.ask.Prefix - r.ask.Prefix%uint64(r.pageTokens), Pages: r.hold.pages}
-}
-
 // begin makes a room and its actor.
 func (a *Actor) begin(c actor.Context, m *actors.OpenReceive, h holding) *room {
 	r := &room{
 		RoomBase: &actors.RoomBase{ID: m.Room, Peer: m.Prefill, Ended: m.Ended},
-		ask:      m, hold: h, holds: true, pageTokens: a.Kv.PageTokens(),
+		ask:      m, hold: h, holds: true,
 		grants: map[rdma.GrantID]*grant{}, announced: a.announced(m.Room),
 	}
 	if !r.announced {
-		a.unannounced += uint32(len(h.pages))
+		a.unannounced = a.unannounced.Add(a.pools.Claim(m.Prefix, m.Length))
 	}
 	a.rooms[m.Room] = r
 	a.spawn(c, r, nil)
@@ -75,7 +68,7 @@ func (a *Actor) decline(c actor.Context, m *actors.OpenReceive, cause *messages.
 	ask := *m
 	ask.Prefix = ask.Length // it has no pages
 	r := &room{
-		RoomBase: &actors.RoomBase{ID: m.Room, Peer: m.Prefill}, ask: &ask, pageTokens: a.Kv.PageTokens(),
+		RoomBase: &actors.RoomBase{ID: m.Room, Peer: m.Prefill}, ask: &ask,
 		announced: true, successor: true, grants: map[rdma.GrantID]*grant{},
 	}
 	a.rooms[m.Room] = r
@@ -89,7 +82,7 @@ func (a *Actor) spawn(c actor.Context, r *room, giveUp *messages.Cause) {
 		Self: a.Self, Room: r.ID, Limits: a.EngineConfig.Rooms,
 		Prefill: r.ask.Prefill, PrefillDP: r.ask.PrefillDP,
 		Prefix: r.ask.Prefix, Length: r.ask.Length,
-		Pages: r.table(), MetaRow: r.hold.row, Wait: r.ask.Wait, NewGrantID: a.Env.NewGrantID,
+		At: r.hold.at, Wait: r.ask.Wait, NewGrantID: a.Env.NewGrantID,
 	}
 	a.Add(c, r.RoomBase, actors.NewRoom(a.Env, r.ID, func(now time.Time) (transfer.Machine, []transfer.Effect, error) {
 		m, effects, err := transfer.NewReceiver(now, config)
@@ -185,7 +178,7 @@ func (a *Actor) onRoomEffects(c actor.Context, m *actors.RoomEffects) {
 		case transfer.Quarantine:
 			r.quarantined = true
 			a.Env.Log.Warn("pages are quarantined until their grants can be closed",
-				zap.Stringer("room", r.ID), zap.Int("pages", len(r.hold.pages)), zap.String("reason", e.Reason))
+				zap.Stringer("room", r.ID), zap.Int("pages", actors.PagesOf(r.hold.at)), zap.String("reason", e.Reason))
 		case transfer.Closed:
 			r.Closed = true
 			c.Poison(r.PID)
@@ -223,7 +216,7 @@ func (a *Actor) onGrantArrived(c actor.Context, m *actors.GrantArrived) {
 func (a *Actor) announce(c actor.Context, r *room) {
 	if !r.announced {
 		r.announced = true
-		a.unannounced -= uint32(len(r.hold.pages))
+		a.unannounced = a.unannounced.Sub(a.pools.Claim(r.ask.Prefix, r.ask.Length))
 		a.serve(c)
 	}
 }
@@ -259,7 +252,6 @@ func (a *Actor) onFreePages(c actor.Context, m *actors.FreePages) {
 }
 
 func (a *Actor) give(c actor.Context, h holding) {
-	a.pages.Give(h.pages)
-	a.rows.Give([]uint32{h.row})
+	a.pools.Give(h.at)
 	a.serve(c)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"kvferry/actors"
+	"kvferry/kv"
 	"kvferry/messages"
 	"kvferry/transfer"
 	"kvferry/transport/rdma"
@@ -16,8 +17,8 @@ import (
 
 // room is what the engine holds for one sender.
 //
-// Invariant: pages and row are taken from the pools from when the caller was
-// told of them until both have let go: the caller, which computes into them, and
+// Invariant: at is taken from the pools from when the caller was told of it until
+// both have let go: the caller, which computes into it, and
 // the machine, whose writes read them (if its actor died: until the transport
 // said that the room is quiesced).
 type room struct {
@@ -28,9 +29,9 @@ type room struct {
 	handle    actors.Handle
 	tokens    uint64 // of the request, once opened
 	computed  uint64 // tokens that chunks have covered
-	pages     []uint32
-	row       uint32 // taken while pages are
-	freed     bool   // the caller does not write into them any more
+	at        kv.Placement
+	holds     bool   // at is taken
+	freed     bool   // the caller does not write into it any more
 	bytes     uint64 // landed
 	copies    uint64 // planned
 	voted     bool   // Done was sent: this side says failed no more
@@ -40,11 +41,10 @@ type room struct {
 	decodeDP  int               // of who was heard
 }
 
-// holding is pages and a metadata row that are taken from the pools.
+// holding is what is taken from the pools for a room.
 type holding struct {
-	handle actors.Handle // whose they are
-	pages  []uint32
-	row    uint32
+	handle actors.Handle // whose it is
+	at     kv.Placement
 }
 
 // Actor is one prefill engine.
@@ -55,8 +55,7 @@ type Actor struct {
 	serving  bool
 	rooms    map[messages.RoomID]*room
 	held     map[messages.RoomID]holding // of rooms that are unpinned, the callers' alone
-	pages    *actors.Pool
-	rows     *actors.Pool
+	pools    *actors.Pools
 	waiting  actors.Waiting[*actors.OpenSend]
 	unopened int // rooms that only a grant has opened
 	timer    *actors.Timer
@@ -73,8 +72,7 @@ func New(config actors.EngineConfig) (*actor.Props, error) {
 			Engine: engine,
 			rooms:  map[messages.RoomID]*room{},
 			held:   map[messages.RoomID]holding{},
-			pages:  actors.NewPool(engine.Pages()),
-			rows:   actors.NewPool(engine.Rows()),
+			pools:  actors.NewPools(engine.Layout, engine.Self.Rank, engine.Kv.Meta.Rows),
 		}
 	}), nil
 }
@@ -165,9 +163,11 @@ func (a *Actor) admit(m *actors.OpenSend) error {
 	if m.Tokens == 0 {
 		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "tokens is 0, want at least 1")
 	}
-	if need, total := a.pagesFor(m.Tokens), a.pages.Total(); need > uint64(total) {
-		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY,
-			"%d tokens need %d pages of %d tokens, the pool has %d", m.Tokens, need, a.Kv.PageTokens(), total)
+	if m.Tokens > transfer.LengthMost {
+		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "tokens is %d, want at most %d", m.Tokens, uint64(transfer.LengthMost))
+	}
+	if why := a.pools.TooLarge(0, m.Tokens); why != "" {
+		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY, "%s", why)
 	}
 	if a.waiting.Len() >= a.Limits.Waiting {
 		return refuse(messages.CauseKind_CAUSE_NO_CAPACITY, "%d callers wait for pages already, the limit is %d", a.waiting.Len(), a.Limits.Waiting)
@@ -186,11 +186,6 @@ func (a *Actor) admit(m *actors.OpenSend) error {
 
 func (a *Actor) waits(id messages.RoomID) bool {
 	return a.waiting.Has(func(m *actors.OpenSend) bool { return m.Room == id })
-}
-
-func (a *Actor) pagesFor(tokens uint64) uint64 {
-	page := uint64(a.Kv.PageTokens())
-	return tokens/page + min(1, tokens%page)
 }
 
 // serve opens rooms for those who wait, in order, as far as the pool goes. A room
@@ -227,12 +222,10 @@ func (a *Actor) refuse(_ actor.Context, w *actors.OpenSend, cause *messages.Caus
 // open takes pages for a room and tells its machine and its caller. False: there
 // are not enough.
 func (a *Actor) open(c actor.Context, m *actors.OpenSend) bool {
-	need := uint32(a.pagesFor(m.Tokens))
-	if a.pages.Free() < need || a.rows.Free() == 0 {
+	at, ok := a.pools.Take(0, m.Tokens)
+	if !ok {
 		return false
 	}
-	pages, _ := a.pages.Take(need)
-	row, _ := a.rows.Take(1)
 	r := a.rooms[m.Room]
 	known := r != nil
 	if !known {
@@ -242,18 +235,18 @@ func (a *Actor) open(c actor.Context, m *actors.OpenSend) bool {
 	}
 	a.dequeue(m)
 	r.opened, r.handle, r.tokens, r.RoomBase.Ended = true, m.Handle, m.Tokens, m.Ended
-	r.pages, r.row = pages, row[0]
+	r.at, r.holds = at, true
 	if known {
 		a.Tell(c, r.RoomBase, transfer.Open{Wait: m.Wait})
 	}
-	m.Opened(&actors.Opened{Pages: r.table(), MetaRow: r.row}, nil)
+	m.Opened(&actors.Opened{At: at}, nil)
 	return true
 }
 
 // onSendChunk gives the machine what one prefill step finished.
 func (a *Actor) onSendChunk(c actor.Context, m *actors.SendChunk) {
 	r := a.rooms[m.Room]
-	if r == nil || r.handle != m.Handle || len(r.pages) == 0 {
+	if r == nil || r.handle != m.Handle || !r.holds {
 		return // the caller's room has ended, and it was told
 	}
 	if m.To <= r.computed || m.To > r.tokens {
@@ -261,14 +254,14 @@ func (a *Actor) onSendChunk(c actor.Context, m *actors.SendChunk) {
 			"chunk ends at token %d, want more than %d and at most %d", m.To, r.computed, r.tokens))})
 		return
 	}
-	from := r.computed
-	r.computed = m.To
-	if m.To == r.tokens {
-		a.StampMeta(r.row, r.ID)
+	chunk := transfer.Chunk{From: r.computed, To: m.To, Layers: m.Layers, Source: r.at, Last: m.To == r.tokens}
+	if m.Layers == 0 {
+		r.computed = m.To
+		if chunk.Last {
+			a.StampMeta(r.at.MetaRow, r.ID)
+		}
 	}
-	a.Tell(c, r.RoomBase, transfer.Chunk{
-		From: from, To: m.To, Source: r.table(), Meta: r.row, Last: m.To == r.tokens,
-	})
+	a.Tell(c, r.RoomBase, chunk)
 }
 
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {
@@ -290,7 +283,7 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 	}
 	for _, w := range a.waiting.Expired(a.Env.Clock.Now()) {
 		cause := a.Cause(messages.CauseKind_CAUSE_NO_CAPACITY, fmt.Sprintf(
-			"waited %v for %d pages, %d of %d are free", w.Wait, a.pagesFor(w.Tokens), a.pages.Free(), a.pages.Total()))
+			"waited %v for the pages of %d tokens: %s", w.Wait, w.Tokens, a.pools.Free()))
 		if r := a.rooms[w.Room]; r != nil {
 			a.Tell(c, r.RoomBase, transfer.Abort{Cause: cause})
 		}
@@ -300,7 +293,7 @@ func (a *Actor) onTick(c actor.Context, m *actors.Tick) {
 }
 
 func (a *Actor) inspect() actors.Holding {
-	h := a.Hold(a.pages, a.rows, a.waiting.Len())
+	h := a.Hold(a.pools, a.waiting.Len())
 	h.Held = len(a.held)
 	return h
 }

@@ -8,14 +8,10 @@ import (
 	"github.com/asynkron/protoactor-go/actor"
 
 	"kvferry/actors"
-	"kvferry/kv"
 	"kvferry/messages"
 	"kvferry/transfer"
 	"kvferry/transport/rdma"
 )
-
-// table is the room's pages, from its first token on.
-func (r *room) table() kv.PageTable { return kv.PageTable{Pages: r.pages} }
 
 // begin makes a room and its actor.
 func (a *Actor) begin(c actor.Context, id messages.RoomID, announced bool, wait time.Duration) *room {
@@ -191,11 +187,11 @@ func (a *Actor) diedCause() *messages.Cause {
 // unpin ends the room's own hold on its pages, once: they are the caller's until
 // it frees them.
 func (a *Actor) unpin(c actor.Context, r *room) {
-	if len(r.pages) == 0 {
+	if !r.holds {
 		return
 	}
-	h := holding{r.handle, r.pages, r.row}
-	if r.pages = nil; r.freed {
+	h := holding{r.handle, r.at}
+	if r.holds = false; r.freed {
 		a.give(c, h)
 		return
 	}
@@ -212,8 +208,7 @@ func (a *Actor) onFreePages(c actor.Context, m *actors.FreePages) {
 }
 
 func (a *Actor) give(c actor.Context, h holding) {
-	a.pages.Give(h.pages)
-	a.rows.Give([]uint32{h.row})
+	a.pools.Give(h.at)
 	a.serve(c)
 }
 

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -16,11 +18,18 @@ import (
 type rankJSON struct {
 	TP int `json:"tp"`
 	PP int `json:"pp"`
+	CP int `json:"cp,omitempty"`
 }
 
-func rankOf(r kv.Rank) rankJSON { return rankJSON{TP: r.TP, PP: r.PP} }
+func rankOf(r kv.Rank) rankJSON { return rankJSON{TP: r.TP, PP: r.PP, CP: r.CP} }
 
-func (r rankJSON) String() string { return fmt.Sprintf("pp %d tp %d", r.PP, r.TP) }
+func (r rankJSON) String() string {
+	s := fmt.Sprintf("pp %d tp %d", r.PP, r.TP)
+	if r.CP > 0 {
+		s += fmt.Sprintf(" cp %d", r.CP)
+	}
+	return s
+}
 
 type reasonJSON struct {
 	Field     string `json:"field"`
@@ -96,10 +105,10 @@ func checkOf(fit *kv.Fit) checkJSON {
 	}
 	for _, r := range fit.Receivers(kv.Route{}) {
 		receiver := receiverJSON{Rank: rankOf(r), Writers: []rankJSON{}}
-		for _, w := range fit.Writers(kv.Route{}, r, false) {
+		for _, w := range fit.Candidates(kv.Route{}, r) {
 			// Of the file's components, as in plan: who writes nothing but the metadata
 			// row, which is KVFerry's own, is in the table for people alone.
-			if p, err := fit.Pair(kv.Route{}, w, r, 0, 1); err == nil && len(p.Boxes) > 0 {
+			if p, err := fit.Pair(kv.Route{}, w, r, 0, sampleLength); err == nil && len(p.Boxes) > 0 {
 				receiver.Writers = append(receiver.Writers, rankOf(w))
 			}
 		}
@@ -115,9 +124,24 @@ func writeJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
+// sampleLength is the length of a request of which every component and every rank
+// has something: many pages, and a multiple of no group of tokens.
+const sampleLength = 1<<30 + 1
+
 // describe says in a line how a model is deployed.
 func describe(d *kv.Deployment) string {
-	return fmt.Sprintf("tp %d, pp %d, dp %d, pages of %d tokens, %s", d.TP, d.PP, d.DP, d.PageTokens, d.Layout)
+	s := fmt.Sprintf("tp %d, pp %d, dp %d", d.TP, d.PP, d.DP)
+	if d.DPAttention {
+		s += fmt.Sprintf(" (dp attention: tp %d in each)", d.TP/d.DP)
+	}
+	if d.CP > 1 {
+		s += fmt.Sprintf(", cp %d (%s)", d.CP, d.Split)
+	}
+	s += fmt.Sprintf(", pages of %d tokens, %s", d.PageTokens, d.Layout)
+	if d.PageAlign > 1 {
+		s += fmt.Sprintf(", page_align %d", d.PageAlign)
+	}
+	return s
 }
 
 // writeReasons lists why not, for people.
@@ -147,12 +171,12 @@ func writeCheck(w io.Writer, fit *kv.Fit, prefill, decode *kv.Deployment) error 
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RECEIVER\tWRITER\tSENDS\tLAYERS\tHEADS\tBYTES/TOKEN")
 	for _, r := range fit.Receivers(kv.Route{}) {
-		for _, writer := range fit.Writers(kv.Route{}, r, false) {
-			p, err := fit.Pair(kv.Route{}, writer, r, 0, 1)
+		for _, writer := range fit.Candidates(kv.Route{}, r) {
+			p, err := fit.Pair(kv.Route{}, writer, r, 0, sampleLength)
 			if err != nil {
 				return err
 			}
-			for _, l := range linesOf(p) {
+			for _, l := range linesOf(p, &decode.Model) {
 				fmt.Fprintf(t, "%s\t%s\t%s\n", rankOf(r), rankOf(writer), l)
 			}
 		}
@@ -161,27 +185,45 @@ func writeCheck(w io.Writer, fit *kv.Fit, prefill, decode *kv.Deployment) error 
 }
 
 // linesOf says what a writer sends: one line for the components of which it sends
-// the same layers and heads.
-func linesOf(p *kv.Pair) []string {
+// the same layers and heads, and as much of a request.
+func linesOf(p *kv.Pair, m *kv.Model) []string {
 	type line struct {
 		names         []string
 		layers, heads string
-		bytes         uint64
+		part          string // "": of each token
+		bytes         float64
 	}
 	var lines []*line
 	for _, b := range p.Boxes {
 		layers, heads := kv.FormatLayers(b.Layers), b.Heads.String()
-		n := slices.IndexFunc(lines, func(l *line) bool { return l.layers == layers && l.heads == heads })
-		if n < 0 {
-			n = len(lines)
-			lines = append(lines, &line{layers: layers, heads: heads})
+		bytes, part := float64(uint64(len(b.Layers))*uint64(b.Heads.High-b.Heads.Low)*b.RowBytes), ""
+		n := slices.IndexFunc(m.Components, func(c kv.Component) bool { return c.Name == b.Component })
+		switch c := &m.Components[n]; {
+		case c.Kind == kv.Slot:
+			bytes, part = bytes*float64(b.Rows), "once"
+		case c.Window > 0:
+			part = fmt.Sprintf("last %d", c.Window)
+		default:
+			bytes /= float64(max(1, c.RowTokens)) * float64(b.Step)
 		}
-		lines[n].names = append(lines[n].names, b.Component)
-		lines[n].bytes += uint64(len(b.Layers)) * uint64(b.Heads.High-b.Heads.Low) * b.RowBytes
+		k := slices.IndexFunc(lines, func(l *line) bool { return l.layers == layers && l.heads == heads && l.part == part })
+		if k < 0 {
+			k = len(lines)
+			lines = append(lines, &line{layers: layers, heads: heads, part: part})
+		}
+		lines[k].names = append(lines[k].names, b.Component)
+		lines[k].bytes += bytes
 	}
 	var out []string
 	for _, l := range lines {
-		out = append(out, fmt.Sprintf("%s\t%s\t%s\t%d", strings.Join(l.names, ", "), l.layers, l.heads, l.bytes))
+		bytes := strconv.FormatFloat(l.bytes, 'f', -1, 64)
+		if l.bytes != math.Trunc(l.bytes) {
+			bytes = strconv.FormatFloat(l.bytes, 'f', 1, 64)
+		}
+		if l.part != "" {
+			bytes += " (" + l.part + ")"
+		}
+		out = append(out, fmt.Sprintf("%s\t%s\t%s\t%s", strings.Join(l.names, ", "), l.layers, l.heads, bytes))
 	}
 	if p.Meta {
 		out = append(out, "metadata row\t-\t-\t-")

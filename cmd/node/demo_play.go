@@ -263,7 +263,7 @@ func (p *play) flip(r demoRoom, q *decodePlace, pdp int) (kv.Rank, *flippedAt) {
 	}
 	route := kv.Route{PrefillDP: pdp, DecodeDP: q.dp, Room: r.id}
 	for _, to := range p.fit.Receivers(route) {
-		for _, from := range p.fit.Writers(route, to, false) {
+		for _, from := range p.fit.Writers(route, to, r.prefix, r.tokens) {
 			pair, err := p.fit.Pair(route, from, to, r.prefix, r.tokens)
 			if err != nil || len(pair.Boxes) == 0 {
 				continue
@@ -271,8 +271,8 @@ func (p *play) flip(r demoRoom, q *decodePlace, pdp int) (kv.Rank, *flippedAt) {
 			b := pair.Boxes[p.rng.IntN(len(pair.Boxes))]
 			return from, &flippedAt{
 				Component: b.Component, Layer: b.Layers[p.rng.IntN(len(b.Layers))],
-				Head:  b.Heads.Low + p.rng.IntN(b.Heads.High-b.Heads.Low),
-				Token: r.prefix + p.rng.Uint64N(r.tokens-r.prefix), Byte: p.rng.Uint64N(b.RowBytes),
+				Head: b.Heads.Low + p.rng.IntN(b.Heads.High-b.Heads.Low),
+				Row:  b.Start + b.Step*p.rng.Uint64N(b.Rows), Byte: p.rng.Uint64N(b.RowBytes),
 			}
 		}
 	}

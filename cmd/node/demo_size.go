@@ -28,6 +28,11 @@ const (
 
 	demoMetaRows  = 256 // rooms of one engine at once
 	demoMetaBytes = 256 // a metadata row: some sampling state and the first token
+
+	// demoSlotsMax is the slots of an engine whose model has state: rooms at once.
+	// They may take a quarter of what pools may.
+	demoSlotsMax  = 64
+	demoSlotShare = 4
 )
 
 // sized is a demo whose sizes are settled.
@@ -100,6 +105,7 @@ func (s *sized) settle(prefill, decode *kv.Deployment, memory uint64) error {
 		return malformed("--layers is %d, want %d (one for each stage) to %d", layers, least, len(all))
 	}
 	s.cut(prefill, decode, layers)
+	s.giveSlots(budget)
 	if s.need() > budget {
 		return malformed("the largest request, %d tokens of %d layers, needs %s in pools, and %s may be used: ask for a smaller --scale or fewer --layers",
 			s.largest(), layers, humanBytes(s.need()), humanBytes(budget))
@@ -119,6 +125,16 @@ func (s *sized) cut(prefill, decode *kv.Deployment, layers int) bool {
 	return true
 }
 
+// giveSlots gives each engine slots, if the model has state.
+func (s *sized) giveSlots(budget uint64) {
+	each := slotBytes(s.prefill) + uint64(s.flags.decodeInstances)*slotBytes(s.decode)
+	if each == 0 {
+		return
+	}
+	slots := uint32(max(1, min(demoSlotsMax, budget/demoSlotShare/each)))
+	s.prefill.Slots, s.decode.Slots = slots, slots
+}
+
 // pools gives each engine the pages of the largest room and of some more.
 func (s *sized) pools(budget uint64) error {
 	perToken := s.tokenBytes()
@@ -126,7 +142,7 @@ func (s *sized) pools(budget uint64) error {
 	for _, r := range s.rooms {
 		mean += r.tokens / uint64(len(s.rooms))
 	}
-	tokens := max(s.largest(), min(s.largest()+8*mean, budget/max(1, perToken)))
+	tokens := max(s.largest(), min(s.largest()+8*mean, (budget-min(budget, s.slotBytes()))/max(1, perToken)))
 	pages := func(d *kv.Deployment) uint32 {
 		return uint32(min(math.MaxInt32, tokens/uint64(d.PageTokens)+2))
 	}
@@ -135,8 +151,17 @@ func (s *sized) pools(budget uint64) error {
 	if !s.fit.Compatible() {
 		return malformed("with fewer layers: %w", s.fit.Reasons()[0])
 	}
-	s.notes = append(s.notes, fmt.Sprintf("pools of %s tokens: %s for all engines", grouped(tokens), humanBytes(tokens*perToken)))
+	note := fmt.Sprintf("pools of %s tokens", grouped(tokens))
+	if s.slotBytes() > 0 {
+		note += fmt.Sprintf(" and %d slots", s.prefill.Slots)
+	}
+	s.notes = append(s.notes, fmt.Sprintf("%s: %s for all engines", note, humanBytes(tokens*perToken+s.slotBytes())))
 	return nil
+}
+
+// slotBytes is what the slots take in all engines.
+func (s *sized) slotBytes() uint64 {
+	return uint64(s.prefill.Slots)*slotBytes(s.prefill) + uint64(s.decode.Slots)*uint64(s.flags.decodeInstances)*slotBytes(s.decode)
 }
 
 func (s *sized) largest() uint64 {
@@ -148,7 +173,7 @@ func (s *sized) largest() uint64 {
 }
 
 // need is the least memory that the largest room needs, in all engines.
-func (s *sized) need() uint64 { return s.largest() * s.tokenBytes() }
+func (s *sized) need() uint64 { return s.largest()*s.tokenBytes() + s.slotBytes() }
 
 // tokenBytes is what one token of pool takes in all engines together.
 func (s *sized) tokenBytes() uint64 {
@@ -157,23 +182,49 @@ func (s *sized) tokenBytes() uint64 {
 
 // moved is what the rooms move with the layers as they are.
 func (s *sized) moved() uint64 {
-	tokens := uint64(0)
-	for _, r := range s.rooms {
-		tokens += r.tokens - r.prefix
-	}
-	return tokens * instanceBytes(s.decode) / uint64(s.decode.DP)
-}
-
-// instanceBytes is what a token takes in the engines of an instance together.
-func instanceBytes(d *kv.Deployment) uint64 {
-	i, reasons := d.Instance(1)
+	i, reasons := s.decode.Instance(1)
 	if len(reasons) > 0 {
 		return 0 // pools refuses it, with the reasons
 	}
+	total := uint64(0)
+	for _, r := range s.rooms {
+		total += i.RequestBytes(r.prefix, r.tokens)
+	}
+	return total
+}
+
+// instanceBytes is what a token takes in the pools of the engines of an instance
+// together.
+func instanceBytes(d *kv.Deployment) uint64 {
+	pages := func(n uint32) uint64 {
+		i, reasons := d.Instance(n)
+		if len(reasons) > 0 {
+			return 0 // pools refuses it, with the reasons
+		}
+		return regionBytes(i)
+	}
+	return (pages(2) - pages(1)) / uint64(d.PageTokens)
+}
+
+// slotBytes is what a slot takes in the engines of an instance together.
+func slotBytes(d *kv.Deployment) uint64 {
+	slots := func(n uint32) uint64 {
+		of := *d
+		of.Slots = n
+		i, reasons := of.Instance(1)
+		if len(reasons) > 0 {
+			return 0
+		}
+		return regionBytes(i)
+	}
+	return slots(2) - slots(1)
+}
+
+func regionBytes(i *kv.Instance) uint64 {
 	n := uint64(0)
 	for e := range i.Engines {
-		for _, sh := range i.Engines[e].Shards {
-			n += uint64(len(sh.Layers)) * sh.PageStride / uint64(sh.PageTokens)
+		for _, bytes := range i.Engines[e].RegionBytes {
+			n += bytes
 		}
 	}
 	return n

@@ -133,6 +133,9 @@ func (r *fileReader) deployment(n *yaml.Node, d *kv.Deployment) {
 		{"parallel", true, func(n *yaml.Node, path string) {
 			r.mapping(n, path, []field{
 				{"tp", true, r.count(&d.TP)}, {"pp", true, r.count(&d.PP)}, {"dp", true, r.count(&d.DP)},
+				{"cp", false, r.count(&d.CP)},
+				{"cp_split", false, func(n *yaml.Node, path string) { parsed(r, n, path, &d.Split, kv.ParseSplit) }},
+				{"dp_attention", false, r.flag(&d.DPAttention)},
 			})
 		}},
 		{"pp_layers", false, func(n *yaml.Node, path string) {
@@ -145,12 +148,10 @@ func (r *fileReader) deployment(n *yaml.Node, d *kv.Deployment) {
 				r.fail(n, path, "has 0 entries, want one for each stage")
 			}
 		}},
-		{"page_tokens", true, func(n *yaml.Node, path string) {
-			var tokens int
-			r.count(&tokens)(n, path)
-			d.PageTokens = uint32(tokens)
-		}},
+		{"page_tokens", true, number(r, &d.PageTokens)},
 		{"layout", true, func(n *yaml.Node, path string) { parsed(r, n, path, &d.Layout, kv.ParseLayout) }},
+		{"page_align", false, number(r, &d.PageAlign)},
+		{"slots", false, number(r, &d.Slots)},
 	})
 }
 
@@ -164,17 +165,13 @@ func (r *fileReader) components(n *yaml.Node, path string) []kv.Component {
 			{"kind", true, func(n *yaml.Node, path string) { parsed(r, n, path, &c.Kind, kv.ParseKind) }},
 			{"layers", true, func(n *yaml.Node, path string) { c.Layers = r.layers(n, path) }},
 			{"heads", true, r.count(&c.Heads)},
-			{"head_bytes", true, func(n *yaml.Node, path string) {
-				var bytes int
-				r.count(&bytes)(n, path)
-				c.HeadBytes = uint64(bytes)
-			}},
+			{"head_bytes", true, number(r, &c.HeadBytes)},
 			{"dtype", true, func(n *yaml.Node, path string) { parsed(r, n, path, &c.DType, kv.ParseDType) }},
-			{"optional", false, func(n *yaml.Node, path string) {
-				if n.Tag != "!!bool" || n.Decode(&c.Optional) != nil {
-					r.fail(n, path, "is %q, want true or false", n.Value)
-				}
-			}},
+			{"optional", false, r.flag(&c.Optional)},
+			{"row_tokens", false, number(r, &c.RowTokens)},
+			{"window", false, number(r, &c.Window)},
+			{"slot_rows", false, number(r, &c.SlotRows)},
+			{"tensor", false, r.text(&c.Tensor)},
 		})
 		if c.Name != "" && slices.ContainsFunc(out, func(o kv.Component) bool { return o.Name == c.Name }) {
 			r.fail(n, path+".name", "component %q is there twice", c.Name)
@@ -238,6 +235,24 @@ func (r *fileReader) count(to *int) func(*yaml.Node, string) {
 			return
 		}
 		*to = v
+	}
+}
+
+// number is count of another type of numbers.
+func number[T uint32 | uint64](r *fileReader, to *T) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		var v int
+		r.count(&v)(n, path)
+		*to = T(v)
+	}
+}
+
+// flag reads true or false.
+func (r *fileReader) flag(to *bool) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		if n.Tag != "!!bool" || n.Decode(to) != nil {
+			r.fail(n, path, "is %s, want true or false", shown(n))
+		}
 	}
 }
 

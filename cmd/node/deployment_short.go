@@ -12,7 +12,7 @@ import (
 // parseShort reads the short form tp=2,pp=2,dp=1,page=16,layout=nhd,pp_layers=15,17
 // of a deployment of a model that is known by name.
 func parseShort(where, text, model string) (*kv.Deployment, error) {
-	d := &kv.Deployment{TP: 1, PP: 1, DP: 1, PageTokens: 16, Layout: kv.NHD}
+	d := &kv.Deployment{TP: 1, PP: 1, DP: 1, PageTokens: 16}
 	var errs []error
 	if model == "" {
 		errs = append(errs, fmt.Errorf("%s: the short form %q needs --model, one of %s", where, text, modelNames()))
@@ -25,8 +25,8 @@ func parseShort(where, text, model string) (*kv.Deployment, error) {
 	key := ""
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, found := strings.Cut(strings.TrimSpace(part), "=")
-		if !found && key == "pp_layers" {
-			// The list of pp_layers goes on.
+		if !found && (key == "pp_layers" || key == "layout") {
+			// The list of pp_layers, or the order of the layout, goes on.
 			name, value = key, name
 		} else if seen[name] {
 			errs = append(errs, fmt.Errorf("%s: %s is there twice", where, name))
@@ -34,12 +34,15 @@ func parseShort(where, text, model string) (*kv.Deployment, error) {
 		}
 		key = name
 		seen[name] = true
-		if err := setShort(d, name, value, found || name == "pp_layers"); err != nil {
+		if err := setShort(d, name, value, found || name == "pp_layers" || name == "layout"); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", where, err))
 		}
 	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
+	}
+	if d.Layout == "" {
+		d.Layout = kv.NHD
 	}
 	return sound(where, d)
 }
@@ -61,14 +64,30 @@ func setShort(d *kv.Deployment, name, value string, found bool) error {
 		var n int
 		n, err = parseCount(value)
 		d.PageTokens = uint32(n)
+	case "page_align":
+		var n int
+		n, err = parseCount(value)
+		d.PageAlign = uint64(n)
 	case "layout":
-		d.Layout, err = kv.ParseLayout(value)
+		if d.Layout != "" {
+			value = string(d.Layout) + "," + value
+		}
+		d.Layout = kv.Layout(value) // an order goes on: sound looks at all of it
+	case "cp":
+		d.CP, err = parseCount(value)
+	case "cp_split":
+		d.Split, err = kv.ParseSplit(value)
+	case "dcp":
+		d.CP, err = parseCount(value)
+		d.Split = kv.Interleaved
+	case "dp_attention":
+		d.DPAttention, err = strconv.ParseBool(value)
 	case "pp_layers":
 		var n int
 		n, err = parseCount(value)
 		d.PPLayers = append(d.PPLayers, n)
 	default:
-		return fmt.Errorf("%s: no such field, want tp, pp, dp, page, layout or pp_layers", name)
+		return fmt.Errorf("%s: no such field, want tp, pp, dp, dp_attention, cp, cp_split, dcp, page, page_align, layout or pp_layers", name)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)

@@ -198,7 +198,7 @@ func (d *driver) onAttach(c *driveCommand) error {
 	if engine == nil {
 		return fmt.Errorf("the deployment has no rank %s", c.Rank)
 	}
-	d.attach, d.cache = c, &cache{engine: engine}
+	d.attach, d.cache = c, &cache{instance: layout, rank: c.Rank, meta: engine.Meta}
 	for i, n := range engine.RegionBytes {
 		m, err := rdma.NewMemory(fmt.Sprintf("%s-%d", d.node.Self().Name, i), n)
 		if err != nil {

@@ -16,72 +16,100 @@ import (
 // nothing was granted.
 type pageBook struct {
 	cache *cache
+	pools []kv.Pool
 
-	mu        *sync.Mutex // guards the rest: the opener and the rooms change it
-	dirtyPage []bool
+	mu        *sync.Mutex       // guards the rest: the opener and the rooms change it
+	dirtyPage map[uint64][]bool // by window
+	dirtySlot []bool
 	dirtyRow  []bool
 }
 
 func newPageBook(c *cache) pageBook {
-	pages, rows := c.pages(), c.engine.Meta.Rows
-	return pageBook{
-		cache: c, mu: new(sync.Mutex),
-		dirtyPage: make([]bool, pages), dirtyRow: make([]bool, rows),
+	slots, _ := c.instance.Slots(c.rank)
+	b := pageBook{
+		cache: c, pools: c.instance.Pools(c.rank), mu: new(sync.Mutex),
+		dirtyPage: make(map[uint64][]bool), dirtySlot: make([]bool, slots), dirtyRow: make([]bool, c.meta.Rows),
 	}
+	for _, p := range b.pools {
+		b.dirtyPage[p.Window] = make([]bool, p.Pages)
+	}
+	return b
 }
 
-// pageHold is the pages and the row of one room.
+// pageHold is where an engine keeps one room.
 type pageHold struct {
-	book  *pageBook
-	table kv.PageTable
-	row   uint32
+	book *pageBook
+	at   kv.Placement
 
-	clean []bool // of each page, when it was taken
+	clean map[uint64]bool // by window: the last page, when it was taken
 }
 
-// take notes that a decode room was given pages.
-func (b *pageBook) take(table kv.PageTable, row uint32) *pageHold {
+// take notes that a decode room was given its place.
+func (b *pageBook) take(at kv.Placement) *pageHold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	h := &pageHold{book: b, table: table, row: row}
-	for _, p := range table.Pages {
-		h.clean = append(h.clean, !b.dirtyPage[p])
-		b.dirtyPage[p] = true
+	h := &pageHold{book: b, at: at, clean: make(map[uint64]bool)}
+	for _, t := range at.Tables {
+		dirty := b.dirtyPage[t.Window]
+		for _, p := range t.Pages {
+			h.clean[t.Window] = !dirty[p]
+			dirty[p] = true
+		}
 	}
-	b.dirtyRow[row] = true
+	b.mark(&at, true)
 	return h
+}
+
+// mark notes whether the slot and the row of a room are dirty.
+func (b *pageBook) mark(at *kv.Placement, dirty bool) {
+	if len(b.dirtySlot) > 0 {
+		b.dirtySlot[at.Slot] = dirty
+	}
+	b.dirtyRow[at.MetaRow] = dirty
 }
 
 // check compares what came for a room, and looks at what lies beside it.
 func (h *pageHold) check(room, tokens uint64) damage {
 	var d damage
 	c := h.book.cache
-	c.checkMeta(&d, room, h.row)
-	if len(h.table.Pages) == 0 {
-		return d
-	}
-	c.check(&d, room, h.table, h.table.First, tokens)
-	last := len(h.table.Pages) - 1
-	end := h.table.First + uint64(len(h.table.Pages))*uint64(c.engine.PageTokens())
-	if h.clean[last] {
-		c.checkUnwritten(&d, h.table, tokens, end)
+	c.checkMeta(&d, room, h.at.MetaRow)
+	c.checkState(&d, room, h.at.Slot, tokens)
+	for _, pool := range h.book.pools {
+		table := h.at.Table(pool.Window)
+		if len(table.Pages) == 0 {
+			continue
+		}
+		at := kv.Placement{Tables: []kv.PoolTable{{Window: pool.Window, PageTable: table}}}
+		from := table.First
+		if pool.Window > 0 && tokens > pool.Window { // nobody needs what is before the window
+			from = max(from, tokens-pool.Window)
+		}
+		c.check(&d, room, &at, from, tokens)
+		if h.clean[pool.Window] {
+			c.checkUnwritten(&d, &at, tokens, table.First+uint64(len(table.Pages))*pool.Stripe())
+		}
 	}
 	return d
 }
 
-// restore puts canaries back, so that the pages are clean when they are freed.
+// restore puts canaries back, so that all is clean when it is freed.
 func (h *pageHold) restore() {
 	c, b := h.book.cache, h.book
-	for _, p := range h.table.Pages {
-		c.clearPage(p)
+	for _, pool := range b.pools {
+		for _, p := range h.at.Table(pool.Window).Pages {
+			c.page(pool, p, fillCanary)
+		}
 	}
-	fillCanaries(c.meta(h.row))
+	c.slot(h.at.Slot, fillCanary)
+	fillCanaries(c.metaOf(h.at.MetaRow))
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, p := range h.table.Pages {
-		b.dirtyPage[p] = false
+	for _, t := range h.at.Tables {
+		for _, p := range t.Pages {
+			b.dirtyPage[t.Window][p] = false
+		}
 	}
-	b.dirtyRow[h.row] = false
+	b.mark(&h.at, false)
 }
 
 // sweep looks at all the memory that no room holds, when no room is open: a byte
@@ -93,14 +121,21 @@ func (b *pageBook) sweep(decode bool) damage {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for p := range b.dirtyPage {
-		if !b.dirtyPage[p] {
-			b.cache.checkPage(&d, uint32(p))
+	for _, pool := range b.pools {
+		for p, dirty := range b.dirtyPage[pool.Window] {
+			if !dirty {
+				b.cache.page(pool, uint32(p), d.untouched)
+			}
+		}
+	}
+	for s, dirty := range b.dirtySlot {
+		if !dirty {
+			b.cache.slot(uint32(s), d.untouched)
 		}
 	}
 	for r := range b.dirtyRow {
 		if !b.dirtyRow[r] {
-			d.add(wrongCanaries(b.cache.meta(uint32(r))), func() string { return fmt.Sprintf("not granted: metadata row %d", r) })
+			d.add(wrongCanaries(b.cache.metaOf(uint32(r))), func() string { return fmt.Sprintf("not granted: metadata row %d", r) })
 		}
 	}
 	return d

@@ -67,7 +67,7 @@ type flippedAt struct {
 	Component string `json:"component"`
 	Layer     int    `json:"layer"`
 	Head      int    `json:"head"`
-	Token     uint64 `json:"token"`
+	Row       uint64 `json:"row"`
 	Byte      uint64 `json:"byte"` // of the row
 }
 
@@ -121,8 +121,7 @@ type (
 		Receive(ctx context.Context, q node.ReceiveRequest) (receiveRoom, error)
 	}
 	openRoom interface {
-		Pages() kv.PageTable
-		MetaRow() uint32
+		Place() kv.Placement
 		Abort(reason string)
 		Wait(ctx context.Context) (node.Result, error)
 	}

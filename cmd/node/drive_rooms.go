@@ -56,12 +56,11 @@ func (d *driver) openRoom(l *leg) (play func() *driveEvent, err error) {
 		if err != nil {
 			return nil, err
 		}
-		hold := d.pages.take(r.Pages(), r.MetaRow())
-		// What decode holds already of the first page. It is written before another
+		at := r.Place()
+		hold := d.pages.take(at)
+		// What decode holds already of the first pages. It is written before another
 		// room is opened: if this one fails, its pages may be the next one's.
-		if table := r.Pages(); len(table.Pages) > 0 {
-			d.cache.fill(c.Room, table, table.First, c.Prefix)
-		}
+		d.cache.fill(c.Room, &at, 0, c.Prefix)
 		room, play = r, func() *driveEvent { return d.receive(c, r, hold) }
 	}
 	d.legsMu.Lock()
@@ -83,13 +82,10 @@ func (d *driver) send(c *driveCommand, s sendRoom) *driveEvent {
 		defer close(ended)
 		result, err = s.Wait(d.ctx)
 	}()
-	table, from := s.Pages(), uint64(0)
+	at, from := s.Place(), uint64(0)
 	for _, to := range chunkEnds(c.Room, c.Tokens, c.Chunk) {
-		if !d.compute(c, table, from, to, ended) {
+		if !d.compute(c, &at, from, to, ended) {
 			break
-		}
-		if to == c.Tokens {
-			d.cache.fillMeta(c.Room, s.MetaRow())
 		}
 		if from == 0 {
 			e.FirstSend = monotonic()
@@ -104,26 +100,43 @@ func (d *driver) send(c *driveCommand, s sendRoom) *driveEvent {
 }
 
 // compute fills the tokens [from, to) of a room, as far as decode lacks them: a
-// byte of the others that is sent all the same is found there. False: the room
-// has ended meanwhile.
-func (d *driver) compute(c *driveCommand, table kv.PageTable, from, to uint64, ended <-chan struct{}) bool {
+// byte of the others that is sent all the same is found there. Of a window whole
+// pages are sent. The last chunk has the state and the metadata row too. False:
+// the room has ended meanwhile.
+func (d *driver) compute(c *driveCommand, at *kv.Placement, from, to uint64, ended <-chan struct{}) bool {
 	const step = 256 // tokens between two looks at whether the room has ended
-	for lo := max(from, c.Prefix); lo < to; lo += step {
+	var all, tails kv.Placement
+	for _, t := range at.Tables {
+		if t.Window == 0 {
+			all.Tables = append(all.Tables, t)
+		} else {
+			tails.Tables = append(tails.Tables, t)
+		}
+	}
+	for lo := from; lo < to; lo += step {
 		select {
 		case <-ended:
 			return false
 		default:
-			d.cache.fill(c.Room, table, lo, min(lo+step, to))
+			hi := min(lo+step, to)
+			d.cache.fill(c.Room, &tails, lo, hi)
+			d.cache.fill(c.Room, &all, min(max(lo, c.Prefix), hi), hi)
 		}
+	}
+	if to == c.Tokens {
+		d.cache.fillState(c.Room, at.Slot, to)
+		d.cache.fillMeta(c.Room, at.MetaRow)
 	}
 	select {
 	case <-ended:
 		return false
 	default:
 	}
-	if f := c.Flip; f != nil && from <= f.Token && f.Token < to {
-		at := place{f.Component, f.Layer, f.Head, f.Token}
-		d.log.Info("spoiled a byte, as asked", zap.Uint64("room", c.Room), zap.Stringer("at", at), zap.Bool("held", d.cache.flip(table, at, f.Byte)))
+	if f := c.Flip; f != nil {
+		where := place{f.Component, f.Layer, f.Head, f.Row}
+		if d.cache.flip(at, from, to, to == c.Tokens, where, f.Byte) {
+			d.log.Info("spoiled a byte, as asked", zap.Uint64("room", c.Room), zap.Stringer("at", where))
+		}
 	}
 	return true
 }

@@ -40,8 +40,7 @@ type fakeEngine struct {
 	cluster *fakeCluster
 	config  node.EngineConfig
 	kv      *kv.Engine
-	pages   *actors.Pool
-	rows    *actors.Pool
+	pools   *actors.Pools
 	changed chan struct{} // closed and replaced when pages come back
 }
 
@@ -58,8 +57,7 @@ type fakeRoom struct {
 type fakeLeg struct {
 	engine *fakeEngine
 	room   uint64
-	table  kv.PageTable
-	row    uint32
+	place  kv.Placement
 	length uint64
 	at     uint64 // computed
 	ended  chan node.Result
@@ -89,7 +87,7 @@ func (n *fakeNode) attach(c node.EngineConfig) *fakeEngine {
 			e.kv = &c.Layout.Engines[i]
 		}
 	}
-	e.pages, e.rows = actors.NewPool(e.kv.Shards[0].Layers[0].Pages), actors.NewPool(e.kv.Meta.Rows)
+	e.pools = actors.NewPools(c.Layout, c.Rank, e.kv.Meta.Rows)
 	n.cluster.engines[c.Instance] = append(n.cluster.engines[c.Instance], e)
 	return e
 }
@@ -114,14 +112,11 @@ func (e *fakeEngine) Detach(context.Context) error {
 }
 
 // take waits for pages. The cluster's mutex is held at its return.
-func (e *fakeEngine) take(ctx context.Context, first uint64, n int) (kv.PageTable, uint32, error) {
+func (e *fakeEngine) take(ctx context.Context, prefix, length uint64) (kv.Placement, error) {
 	for {
 		e.cluster.mu.Lock()
-		if e.rows.Free() > 0 {
-			if pages, ok := e.pages.Take(uint32(n)); ok {
-				row, _ := e.rows.Take(1)
-				return kv.PageTable{First: first, Pages: pages}, row[0], nil
-			}
+		if at, ok := e.pools.Take(prefix, length); ok {
+			return at, nil
 		}
 		changed := e.changed
 		e.cluster.mu.Unlock()
@@ -129,14 +124,13 @@ func (e *fakeEngine) take(ctx context.Context, first uint64, n int) (kv.PageTabl
 		case <-changed:
 		case <-ctx.Done():
 			e.cluster.mu.Lock()
-			return kv.PageTable{}, 0, context.Cause(ctx)
+			return kv.Placement{}, context.Cause(ctx)
 		}
 	}
 }
 
 func (e *fakeEngine) give(l *fakeLeg) {
-	e.pages.Give(l.table.Pages)
-	e.rows.Give([]uint32{l.row})
+	e.pools.Give(l.place)
 	close(e.changed)
 	e.changed = make(chan struct{})
 }
@@ -149,13 +143,12 @@ func (f *fakeCluster) room(id uint64) *fakeRoom {
 }
 
 func (e *fakeEngine) Open(ctx context.Context, q node.SendRequest) (sendRoom, error) {
-	first, n := kv.PagesFor(e.kv.PageTokens(), 0, q.Tokens)
-	table, row, err := e.take(ctx, first, n)
+	place, err := e.take(ctx, 0, q.Tokens)
 	defer e.cluster.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	l := &fakeLeg{engine: e, room: q.Room, table: table, row: row, length: q.Tokens, ended: make(chan node.Result, 1)}
+	l := &fakeLeg{engine: e, room: q.Room, place: place, length: q.Tokens, ended: make(chan node.Result, 1)}
 	r := e.cluster.room(q.Room)
 	r.prefill, r.pdp = e.config.Instance, e.config.Rank.DP
 	r.sends[e.config.Rank] = l
@@ -163,13 +156,12 @@ func (e *fakeEngine) Open(ctx context.Context, q node.SendRequest) (sendRoom, er
 }
 
 func (e *fakeEngine) Receive(ctx context.Context, q node.ReceiveRequest) (receiveRoom, error) {
-	first, n := kv.PagesFor(e.kv.PageTokens(), q.Prefix, q.Length)
-	table, row, err := e.take(ctx, first, n)
+	place, err := e.take(ctx, q.Prefix, q.Length)
 	defer e.cluster.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	l := &fakeLeg{engine: e, room: q.Room, table: table, row: row, length: q.Length, ended: make(chan node.Result, 1)}
+	l := &fakeLeg{engine: e, room: q.Room, place: place, length: q.Length, ended: make(chan node.Result, 1)}
 	r := e.cluster.room(q.Room)
 	r.decode, r.prefix, r.length = e.config.Instance, q.Prefix, q.Length
 	r.receives[e.config.Rank] = l
@@ -177,8 +169,7 @@ func (e *fakeEngine) Receive(ctx context.Context, q node.ReceiveRequest) (receiv
 	return l, nil
 }
 
-func (l *fakeLeg) Pages() kv.PageTable { return l.table }
-func (l *fakeLeg) MetaRow() uint32     { return l.row }
+func (l *fakeLeg) Place() kv.Placement { return l.place }
 
 func (l *fakeLeg) Wait(ctx context.Context) (node.Result, error) {
 	select {
@@ -250,7 +241,7 @@ func (f *fakeCluster) move(r *fakeRoom, id uint64) {
 		}
 	}
 	for _, to := range fit.Receivers(route) {
-		for _, from := range fit.Writers(route, to, r.prefix == r.length) {
+		for _, from := range fit.Writers(route, to, r.prefix, r.length) {
 			if err := f.pair(fit, route, r, from, to); err != nil {
 				f.end(r, err.Error())
 				return
@@ -266,7 +257,7 @@ func (f *fakeCluster) pair(fit *kv.Fit, route kv.Route, r *fakeRoom, from, to kv
 	if err != nil {
 		return err
 	}
-	copies, err := pair.Copies(kv.Chunk{To: r.length, Source: s.table, SourceMeta: s.row, Last: true}, d.table, d.row)
+	copies, err := pair.Copies(kv.Chunk{To: r.length, Source: s.place, Last: true}, &d.place)
 	if err != nil {
 		return err
 	}

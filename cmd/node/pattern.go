@@ -13,12 +13,12 @@ import (
 
 // The demo proves that every byte arrived by filling what prefill computes with
 // bytes that follow from where they belong, and by computing them again at the
-// decode engine. A row, one head of one token, is the sequence
+// decode engine. A row of one head is the sequence
 //
 //	seed, seed+patternStep, seed+2*patternStep, ...
 //
 // of 64-bit words, little endian, where the seed is a mix of room, component,
-// layer, head and token. So a row that comes from any other place, or from any
+// layer, head and row. So a row that comes from any other place, or from any
 // other room, differs in nearly all its bytes; and filling costs an addition for
 // eight bytes, less than the memory takes.
 const (
@@ -138,142 +138,118 @@ func (d *damage) add(n uint64, where func() string) {
 type place struct {
 	component   string
 	layer, head int
-	token       uint64
+	row         uint64 // a token, where there is a row for each; of state, of the slot
 }
 
 func (p place) String() string {
-	return fmt.Sprintf("component %s, layer %d, head %d, token %d", p.component, p.layer, p.head, p.token)
+	return fmt.Sprintf("component %s, layer %d, head %d, row %d", p.component, p.layer, p.head, p.row)
 }
 
 // cache is the memory of one engine, by its layout.
 type cache struct {
-	engine  *kv.Engine
-	regions [][]byte
+	instance *kv.Instance
+	rank     kv.Rank
+	meta     kv.MetaRows
+	regions  [][]byte
 }
 
-// rows visits the rows of a room's tokens [from, to) that lie in the pages of the
-// table, with their seeds.
-func (c *cache) rows(room uint64, table kv.PageTable, from, to uint64, visit func(seed uint64, p place, row []byte)) {
-	for n := range c.engine.Shards {
-		s := &c.engine.Shards[n]
-		bytes := c.rowBytes(s)
-		for l := range s.Layers {
-			tensor := &s.Layers[l]
-			base := patternBase(room, s.Component, tensor.Layer)
-			memory := c.regions[tensor.Region][tensor.Offset:]
-			row := func(page, token uint64, head int) {
-				at := page*s.PageStride + (token%uint64(s.PageTokens))*s.TokenStride + uint64(head-s.Heads.Low)*s.HeadStride
-				visit(patternSeed(base, head, token), place{s.Component, tensor.Layer, head, token}, memory[at:at+bytes])
-			}
-			c.pagesOf(s, table, from, to, func(page, lo, hi uint64) {
-				if s.HeadStride < s.TokenStride {
-					for token := lo; token < hi; token++ {
-						for head := s.Heads.Low; head < s.Heads.High; head++ {
-							row(page, token, head)
-						}
-					}
-					return
-				}
-				for head := s.Heads.Low; head < s.Heads.High; head++ {
-					for token := lo; token < hi; token++ {
-						row(page, token, head)
-					}
-				}
-			})
+// visitor turns rows into their seeds, places and bytes.
+func (c *cache) visitor(room uint64, visit func(seed uint64, p place, row []byte)) func(kv.Row) {
+	var of *kv.Component
+	layer, base := 0, uint64(0)
+	return func(r kv.Row) {
+		if r.Component != of || r.Layer != layer { // rows come tensor by tensor
+			of, layer = r.Component, r.Layer
+			base = patternBase(room, of.Name, layer)
 		}
+		visit(patternSeed(base, r.Head, r.Row), place{of.Name, layer, r.Head, r.Row}, c.regions[r.Region][r.Offset:][:of.HeadBytes])
 	}
 }
 
-// pagesOf visits the pages of a table that hold tokens [from, to), with the
-// tokens of each.
-func (c *cache) pagesOf(s *kv.Shard, table kv.PageTable, from, to uint64, visit func(page, lo, hi uint64)) {
-	size := uint64(s.PageTokens)
-	for lo := from; lo < to; {
-		hi := min(to, lo-lo%size+size)
-		visit(uint64(table.Pages[(lo-table.First)/size]), lo, hi)
-		lo = hi
-	}
+// rows visits the rows of a room that the tokens [from, to) complete, as far as
+// they have pages, with their seeds.
+func (c *cache) rows(room uint64, at *kv.Placement, from, to uint64, visit func(seed uint64, p place, row []byte)) {
+	c.instance.EachRow(c.rank, at, from, to, c.visitor(room, visit))
 }
 
-// rowBytes is the smaller of the two strides: layouts of deployments have no
-// gaps within a page.
-func (c *cache) rowBytes(s *kv.Shard) uint64 { return min(s.TokenStride, s.HeadStride) }
+// state visits the rows of the state of a room of so many tokens.
+func (c *cache) state(room uint64, slot uint32, tokens uint64, visit func(seed uint64, p place, row []byte)) {
+	c.instance.EachState(c.rank, slot, tokens, c.visitor(room, visit))
+}
 
 // fill writes the pattern of a room's tokens [from, to).
-func (c *cache) fill(room uint64, table kv.PageTable, from, to uint64) {
-	c.rows(room, table, from, to, func(seed uint64, _ place, row []byte) { fillRow(row, seed) })
+func (c *cache) fill(room uint64, at *kv.Placement, from, to uint64) {
+	c.rows(room, at, from, to, func(seed uint64, _ place, row []byte) { fillRow(row, seed) })
+}
+
+// fillState writes the pattern of the state of a room.
+func (c *cache) fillState(room uint64, slot uint32, tokens uint64) {
+	c.state(room, slot, tokens, func(seed uint64, _ place, row []byte) { fillRow(row, seed) })
+}
+
+// compare is a visit that compares rows with their pattern.
+func (d *damage) compare(seed uint64, p place, row []byte) {
+	if n := wrongInRow(row, seed); n > 0 {
+		d.add(n, p.String)
+	}
+}
+
+// untouched is a visit that looks for writes where nothing was granted.
+func (d *damage) untouched(_ uint64, p place, row []byte) {
+	if n := wrongCanaries(row); n > 0 {
+		d.add(n, func() string { return "not granted: " + p.String() })
+	}
 }
 
 // check compares a room's tokens [from, to) with their pattern.
-func (c *cache) check(d *damage, room uint64, table kv.PageTable, from, to uint64) {
-	c.rows(room, table, from, to, func(seed uint64, p place, row []byte) {
-		if n := wrongInRow(row, seed); n > 0 {
-			d.add(n, p.String)
-		}
-	})
+func (c *cache) check(d *damage, room uint64, at *kv.Placement, from, to uint64) {
+	c.rows(room, at, from, to, d.compare)
 }
 
-// checkUnwritten looks for writes to the rows of tokens [from, to) of a page.
-func (c *cache) checkUnwritten(d *damage, table kv.PageTable, from, to uint64) {
-	c.rows(0, table, from, to, func(_ uint64, p place, row []byte) {
-		if n := wrongCanaries(row); n > 0 {
-			d.add(n, func() string { return "not granted: " + p.String() })
-		}
-	})
+// checkState compares the state of a room with its pattern.
+func (c *cache) checkState(d *damage, room uint64, slot uint32, tokens uint64) {
+	c.state(room, slot, tokens, d.compare)
 }
 
-// flip spoils one byte of a row. False: the engine does not hold it.
-func (c *cache) flip(table kv.PageTable, at place, offset uint64) bool {
+// checkUnwritten looks for writes to the rows of tokens [from, to) in pages.
+func (c *cache) checkUnwritten(d *damage, at *kv.Placement, from, to uint64) {
+	c.rows(0, at, from, to, d.untouched)
+}
+
+// flip spoils one byte of a row, if it is among those that the tokens [from, to)
+// complete, or is of the state and last. False: it is not.
+func (c *cache) flip(at *kv.Placement, from, to uint64, last bool, where place, offset uint64) bool {
 	done := false
-	c.rows(0, table, at.token, at.token+1, func(_ uint64, p place, row []byte) {
-		if p == at && offset < uint64(len(row)) {
+	spoil := func(_ uint64, p place, row []byte) {
+		if p == where && offset < uint64(len(row)) {
 			row[offset] ^= 1 << bits.TrailingZeros8(canary)
 			done = true
 		}
-	})
+	}
+	c.rows(0, at, from, to, spoil)
+	if last {
+		c.state(0, at.Slot, to, spoil)
+	}
 	return done
 }
 
-// page visits the memory of one page in every tensor.
-func (c *cache) page(page uint32, visit func(s *kv.Shard, layer int, memory []byte)) {
-	for n := range c.engine.Shards {
-		s := &c.engine.Shards[n]
-		for _, t := range s.Layers {
-			at := t.Offset + uint64(page)*s.PageStride
-			visit(s, t.Layer, c.regions[t.Region][at:at+s.PageStride])
-		}
-	}
+// page visits the rows of one page of a pool.
+func (c *cache) page(pool kv.Pool, page uint32, visit func(seed uint64, p place, row []byte)) {
+	at := kv.Placement{Tables: []kv.PoolTable{{Window: pool.Window, PageTable: kv.PageTable{Pages: []uint32{page}}}}}
+	c.rows(0, &at, 0, pool.Stripe(), visit)
 }
 
-// clearPage puts canaries into a page.
-func (c *cache) clearPage(page uint32) {
-	c.page(page, func(_ *kv.Shard, _ int, memory []byte) { fillCanaries(memory) })
+// slot visits the rows of one slot: those of a request that has all kinds of state.
+func (c *cache) slot(slot uint32, visit func(seed uint64, p place, row []byte)) {
+	c.state(0, slot, 1<<40-1, visit) // a multiple of no group
 }
 
-// checkPage looks for writes to a page that nobody holds.
-func (c *cache) checkPage(d *damage, page uint32) {
-	c.page(page, func(s *kv.Shard, layer int, memory []byte) {
-		if n := wrongCanaries(memory); n > 0 {
-			d.add(n, func() string {
-				return fmt.Sprintf("not granted: component %s, layer %d, page %d", s.Component, layer, page)
-			})
-		}
-	})
-}
+func fillCanary(_ uint64, _ place, row []byte) { fillCanaries(row) }
 
-// pages is how many pages every tensor of the engine has.
-func (c *cache) pages() uint32 {
-	for _, s := range c.engine.Shards {
-		return s.Layers[0].Pages
-	}
-	return 0
-}
-
-// meta is the part of a metadata row that is the engine's own.
-func (c *cache) meta(row uint32) []byte {
-	m := &c.engine.Meta
-	at := m.Offset + uint64(row)*m.RowBytes
-	return c.regions[m.Region][at+actors.MetaHeader : at+m.RowBytes]
+// metaOf is the part of a metadata row that is the engine's own.
+func (c *cache) metaOf(row uint32) []byte {
+	at := c.meta.Offset + uint64(row)*c.meta.RowBytes
+	return c.regions[c.meta.Region][at+actors.MetaHeader : at+c.meta.RowBytes]
 }
 
 func metaSeed(room uint64) uint64 {
@@ -281,9 +257,9 @@ func metaSeed(room uint64) uint64 {
 }
 
 // fillMeta writes the metadata of a room.
-func (c *cache) fillMeta(room uint64, row uint32) { fillRow(c.meta(row), metaSeed(room)) }
+func (c *cache) fillMeta(room uint64, row uint32) { fillRow(c.metaOf(row), metaSeed(room)) }
 
 // checkMeta compares the metadata of a room with its pattern.
 func (c *cache) checkMeta(d *damage, room uint64, row uint32) {
-	d.add(wrongInRow(c.meta(row), metaSeed(room)), func() string { return "the metadata row" })
+	d.add(wrongInRow(c.metaOf(row), metaSeed(room)), func() string { return "the metadata row" })
 }

@@ -44,8 +44,14 @@ func TestRowsAreAsTheSlowVersionWritesThemAndWrongBytesAreCountedExactly(t *test
 	})
 }
 
+// newCache is the cache of an engine with memory of its own.
+func newCache(i *kv.Instance, n int) *cache {
+	e := &i.Engines[n]
+	return &cache{instance: i, rank: e.Rank, meta: e.Meta, regions: [][]byte{make([]byte, e.RegionBytes[0])}}
+}
+
 // drawCache is an engine of a drawn deployment, with a table of its pages.
-func drawCache(t *rapid.T) (*cache, kv.PageTable) {
+func drawCache(t *rapid.T) (*cache, kv.PageTable, kv.Pool) {
 	heads := rapid.SampledFrom([]int{1, 2, 4}).Draw(t, "heads")
 	d := &kv.Deployment{
 		Model: kv.Model{ID: "m", Components: []kv.Component{
@@ -62,26 +68,26 @@ func drawCache(t *rapid.T) (*cache, kv.PageTable) {
 	if len(reasons) > 0 {
 		t.Fatal(reasons)
 	}
-	e := &i.Engines[rapid.IntRange(0, len(i.Engines)-1).Draw(t, "rank")]
+	n := rapid.IntRange(0, len(i.Engines)-1).Draw(t, "rank")
 	all := []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8}
 	table := kv.PageTable{
 		First: uint64(rapid.IntRange(0, 3).Draw(t, "first")) * uint64(d.PageTokens),
 		Pages: rapid.Permutation(all).Draw(t, "pages")[:rapid.IntRange(1, pages).Draw(t, "count")],
 	}
-	c := &cache{engine: e, regions: [][]byte{make([]byte, e.RegionBytes[0])}}
+	c := newCache(i, n)
 	fillCanaries(c.regions[0])
-	return c, table
+	return c, table, i.Pools(c.rank)[0]
 }
 
 // slowFill fills as the layout is documented, looking for nothing clever.
 func slowFill(c *cache, memory []byte, room uint64, table kv.PageTable, from, to uint64) {
-	for _, s := range c.engine.Shards {
+	for _, s := range c.instance.Engines[c.rank.TP].Shards {
 		for _, l := range s.Layers {
 			for token := from; token < to; token++ {
 				for head := s.Heads.Low; head < s.Heads.High; head++ {
 					page := table.Pages[(token-table.First)/uint64(s.PageTokens)]
-					at := l.Offset + uint64(page)*s.PageStride + token%uint64(s.PageTokens)*s.TokenStride + uint64(head-s.Heads.Low)*s.HeadStride
-					n := min(s.HeadStride, s.TokenStride)
+					at := l.Offset + uint64(page)*s.PageStride + token%uint64(s.PageTokens)*s.RowStride + uint64(head-s.Heads.Low)*s.HeadStride
+					n := min(s.HeadStride, s.RowStride)
 					copy(memory[at:at+n], slowRow(int(n), patternSeed(patternBase(room, s.Component, l.Layer), head, token)))
 				}
 			}
@@ -91,38 +97,38 @@ func slowFill(c *cache, memory []byte, room uint64, table kv.PageTable, from, to
 
 func TestPagesAreFilledAndCheckedAsTheSlowVersionDoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c, table := drawCache(t)
-		end := table.First + uint64(len(table.Pages))*uint64(c.engine.PageTokens())
+		c, table, pool := drawCache(t)
+		held := kv.AllTokens(table, 0)
+		end := table.First + uint64(len(table.Pages))*pool.Stripe()
 		from := rapid.Uint64Range(table.First, end-1).Draw(t, "from")
 		to := rapid.Uint64Range(from, end).Draw(t, "to")
 		want := append([]byte(nil), c.regions[0]...)
 		slowFill(c, want, 7, table, from, to)
-		c.fill(7, table, from, to)
+		c.fill(7, &held, from, to)
 		if string(c.regions[0]) != string(want) {
 			t.Fatalf("tokens [%d,%d) of %+v are not filled as the slow version does", from, to, table)
 		}
 		var d damage
-		c.check(&d, 7, table, from, to)
-		c.checkUnwritten(&d, table, table.First, from)
-		c.checkUnwritten(&d, table, to, end)
+		c.check(&d, 7, &held, from, to)
+		c.checkUnwritten(&d, &held, table.First, from)
+		c.checkUnwritten(&d, &held, to, end)
 		if d.bytes != 0 {
 			t.Fatalf("%d bytes wrong in memory that is right, the first: %s", d.bytes, d.first)
 		}
 		// A byte anywhere is found: by the room's check, by that of what lies beside
 		// it, or by that of the pages of nobody.
-		meta := c.engine.Meta
-		at := rapid.Uint64Range(0, meta.Offset-1).Draw(t, "spoiled")
+		at := rapid.Uint64Range(0, c.meta.Offset-1).Draw(t, "spoiled")
 		c.regions[0][at] ^= byte(rapid.IntRange(1, 255).Draw(t, "xor"))
-		c.check(&d, 7, table, from, to)
-		c.checkUnwritten(&d, table, table.First, from)
-		c.checkUnwritten(&d, table, to, end)
+		c.check(&d, 7, &held, from, to)
+		c.checkUnwritten(&d, &held, table.First, from)
+		c.checkUnwritten(&d, &held, to, end)
 		used := make(map[uint32]bool)
 		for _, p := range table.Pages {
 			used[p] = true
 		}
-		for p := range c.pages() {
+		for p := range pool.Pages {
 			if !used[p] {
-				c.checkPage(&d, p)
+				c.page(pool, p, d.untouched)
 			}
 		}
 		if d.bytes != 1 {
@@ -139,10 +145,10 @@ func TestTheCheckSeesRowsThatBelongElsewhere(t *testing.T) {
 		},
 		"a layer on":   func(p place) (uint64, place) { p.layer++; return 1, p },
 		"a head on":    func(p place) (uint64, place) { p.head++; return 1, p },
-		"a token on":   func(p place) (uint64, place) { p.token++; return 1, p },
-		"a page on":    func(p place) (uint64, place) { p.token += 16; return 1, p },
+		"a token on":   func(p place) (uint64, place) { p.row++; return 1, p },
+		"a page on":    func(p place) (uint64, place) { p.row += 16; return 1, p },
 		"a room on":    func(p place) (uint64, place) { return 2, p },
-		"the next row": func(p place) (uint64, place) { p.token, p.head = p.token+1, p.head-1; return 1, p },
+		"the next row": func(p place) (uint64, place) { p.row, p.head = p.row+1, p.head-1; return 1, p },
 	}
 	d := &kv.Deployment{
 		Model: kv.Model{ID: "m", Components: []kv.Component{
@@ -152,18 +158,18 @@ func TestTheCheckSeesRowsThatBelongElsewhere(t *testing.T) {
 		TP: 1, PP: 1, DP: 1, PageTokens: 16, Layout: kv.NHD,
 	}
 	i, _ := d.Instance(4)
-	table := kv.PageTable{Pages: []uint32{2, 0, 3, 1}}
+	held := kv.AllTokens(kv.PageTable{Pages: []uint32{2, 0, 3, 1}}, 0)
 	for name, from := range wrongPlaces {
 		t.Run(name, func(t *testing.T) {
-			c := &cache{engine: &i.Engines[0], regions: [][]byte{make([]byte, i.Engines[0].RegionBytes[0])}}
+			c := newCache(i, 0)
 			rows := uint64(0)
-			c.rows(1, table, 0, 64, func(_ uint64, p place, row []byte) {
+			c.rows(1, &held, 0, 64, func(_ uint64, p place, row []byte) {
 				room, q := from(p)
-				fillRow(row, patternSeed(patternBase(room, q.component, q.layer), q.head, q.token))
+				fillRow(row, patternSeed(patternBase(room, q.component, q.layer), q.head, q.row))
 				rows++
 			})
 			var found damage
-			c.check(&found, 1, table, 0, 64)
+			c.check(&found, 1, &held, 0, 64)
 			// One byte in 256 is the same by chance.
 			if bytes := rows * 64; found.bytes < bytes*98/100 {
 				t.Fatalf("%d of %d bytes were found wrong", found.bytes, bytes)
@@ -190,16 +196,16 @@ func BenchmarkPattern(b *testing.B) {
 	m, _ := kv.LookupModel("llama-3.1-8b")
 	d := &kv.Deployment{Model: m, TP: 1, PP: 1, DP: 1, PageTokens: 16, Layout: kv.NHD}
 	i, _ := d.Instance(32)
-	c := &cache{engine: &i.Engines[0], regions: [][]byte{make([]byte, i.Engines[0].RegionBytes[0])}}
+	c := newCache(i, 0)
 	pages := make([]uint32, 32)
 	for n, p := range rand.New(rand.NewPCG(1, 2)).Perm(32) {
 		pages[n] = uint32(p)
 	}
-	table := kv.PageTable{Pages: pages}
+	held := kv.AllTokens(kv.PageTable{Pages: pages}, 0)
 	var found damage
 	for name, f := range map[string]func(){
-		"fill":    func() { c.fill(1, table, 0, 512) },
-		"check":   func() { c.check(&found, 1, table, 0, 512) },
+		"fill":    func() { c.fill(1, &held, 0, 512) },
+		"check":   func() { c.check(&found, 1, &held, 0, 512) },
 		"restore": func() { fillCanaries(c.regions[0]) },
 	} {
 		b.Run(fmt.Sprint(name), func(b *testing.B) {

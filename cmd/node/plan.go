@@ -80,19 +80,32 @@ func (f *planFlags) run(c *cobra.Command) error {
 		return malformed("--prefix is %d, want 0 to the %d of --tokens", f.prefix, f.tokens)
 	}
 	r := request{prefix: uint64(f.prefix), length: uint64(f.tokens)}
-	r.source, err = f.pages(c, "src-pages", f.source, prefill.PageTokens, 0, r.length)
-	if err != nil {
-		return err
-	}
-	r.target, err = f.pages(c, "dst-pages", f.target, decode.PageTokens, r.prefix, r.length)
-	if err != nil {
-		return err
-	}
-	if fit := kv.MatchDeployments(prefill, decode, 1, 1); !fit.Compatible() {
+	fit := kv.MatchDeployments(prefill, decode, 1, 1)
+	if !fit.Compatible() { // lists of pages are read first: 1 wins over 2
+		for _, side := range []struct {
+			flag, list string
+			page       uint32
+			prefix     uint64
+		}{{"src-pages", f.source, prefill.PageTokens, 0}, {"dst-pages", f.target, decode.PageTokens, r.prefix}} {
+			pages, err := parsePages(side.flag, side.list)
+			if err != nil {
+				return err
+			}
+			if _, want := kv.PagesFor(side.page, side.prefix, r.length); c.Flags().Changed(side.flag) && len(pages) != want {
+				return wrongCount(side.flag, len(pages), want, side.prefix, r.length, uint64(side.page))
+			}
+		}
 		writeReasons(c.ErrOrStderr(), fit)
 		return &exitError{code: exitImpossible}
 	}
-	r.fit = kv.MatchDeployments(prefill, decode, poolFor(r.source), poolFor(r.target))
+	var sources, targets uint32
+	if r.source, sources, err = f.places(c, "src-pages", f.source, fit.Prefill(), 0, r.length); err != nil {
+		return err
+	}
+	if r.target, targets, err = f.places(c, "dst-pages", f.target, fit.Decode(), r.prefix, r.length); err != nil {
+		return err
+	}
+	r.fit = kv.MatchDeployments(prefill, decode, sources, targets)
 	if !r.fit.Compatible() {
 		return malformed("pages are too many, or too far apart: %w", r.fit.Reasons()[0])
 	}
@@ -108,54 +121,103 @@ func (f *planFlags) run(c *cobra.Command) error {
 	return w.Flush()
 }
 
-// pages reads a list of pages that holds exactly the tokens [from, to).
-func (f *planFlags) pages(c *cobra.Command, flag, list string, pageTokens uint32, from, to uint64) (kv.PageTable, error) {
-	first, want := kv.PagesFor(pageTokens, from, to)
-	table := kv.PageTable{First: first, Pages: make([]uint32, 0, want)}
-	if !c.Flags().Changed(flag) {
-		for p := range want {
-			table.Pages = append(table.Pages, uint32(p))
+// places is where each rank of the first DP rank keeps the request: in the pages of
+// the list, which are exactly those of the tokens [prefix, length), or in pages 0,
+// 1, 2 and so on. pool is the pages that every pool has then.
+func (f *planFlags) places(c *cobra.Command, flag, list string, i *kv.Instance, prefix, length uint64) (at map[kv.Rank]*kv.Placement, pool uint32, err error) {
+	var pages []uint32
+	given := c.Flags().Changed(flag)
+	if given {
+		if pages, err = parsePages(flag, list); err != nil {
+			return nil, 0, err
 		}
-		return table, nil
 	}
-	var ranges []numbers
-	if strings.TrimSpace(list) != "" {
-		var err error
-		if ranges, err = parseList(list, maxPage); err != nil {
-			return table, malformed("--%s: %w", flag, err)
+	pool = 1
+	for _, p := range pages {
+		pool = max(pool, p+1)
+	}
+	at = make(map[kv.Rank]*kv.Placement)
+	used := 0 // of the list
+	for n := range i.Engines {
+		r := i.Engines[n].Rank
+		if r.DP > 0 {
+			break
 		}
+		place := &kv.Placement{}
+		for _, p := range i.Pools(r) {
+			first, want := p.Need(prefix, length)
+			table := kv.PoolTable{Window: p.Window, PageTable: kv.PageTable{First: first}}
+			if given && p.Window == 0 {
+				// The list is of the whole request; a rank may keep a part of it.
+				skip := int((first - prefix/p.Stripe()*p.Stripe()) / p.Stripe())
+				if used = max(used, skip+want); used > len(pages) {
+					return nil, 0, wrongList(flag, len(pages), i, prefix, length)
+				}
+				table.Pages = pages[skip : skip+want]
+			} else {
+				for k := range want {
+					table.Pages = append(table.Pages, uint32(k))
+				}
+				pool = max(pool, uint32(want))
+			}
+			place.Tables = append(place.Tables, table)
+		}
+		at[r] = place
+	}
+	if given && used < len(pages) {
+		return nil, 0, wrongList(flag, len(pages), i, prefix, length)
+	}
+	return at, pool, nil
+}
+
+// wrongCount says that a list of pages is too long or too short.
+func wrongCount(flag string, got, want int, prefix, length, page uint64) error {
+	return malformed("--%s has %d page%s, want %d for tokens [%d,%d) in pages of %d", flag, got, plural(got), want, prefix, length, page)
+}
+
+// wrongList is wrongCount for an instance, all of whose ranks have pages of one size.
+func wrongList(flag string, got int, i *kv.Instance, prefix, length uint64) error {
+	for n := range i.Engines {
+		if p, ok := i.Pool(i.Engines[n].Rank, 0); ok {
+			_, want := kv.PagesFor(uint32(p.Stripe()), prefix, length)
+			return wrongCount(flag, got, want, prefix, length, p.Stripe())
+		}
+	}
+	return malformed("--%s has %d page%s, and the model keeps no pages of all tokens: those of its windows are 0,1,2 and so on", flag, got, plural(got))
+}
+
+// parsePages reads a list of pages, each there once.
+func parsePages(flag, list string) ([]uint32, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, nil
+	}
+	ranges, err := parseList(list, maxPage)
+	if err != nil {
+		return nil, malformed("--%s: %w", flag, err)
 	}
 	total := uint64(0)
 	for _, g := range ranges {
 		total += g.last - g.first + 1
 	}
-	if total != uint64(want) {
-		return table, malformed("--%s has %d page%s, want %d for tokens [%d,%d) in pages of %d", flag, total, plural(int(total)), want, from, to, pageTokens)
+	if total > maxPlanTokens {
+		return nil, malformed("--%s has %d pages, want at most %d", flag, total, maxPlanTokens)
 	}
-	at := make(map[uint32]int, want)
+	pages := make([]uint32, 0, total)
+	at := make(map[uint32]int, total)
 	for _, g := range ranges {
 		for p := g.first; p <= g.last; p++ {
 			if other, twice := at[uint32(p)]; twice {
-				return table, malformed("--%s has page %d twice: as number %d and %d of the list", flag, p, other+1, len(table.Pages)+1)
+				return nil, malformed("--%s has page %d twice: as number %d and %d of the list", flag, p, other+1, len(pages)+1)
 			}
-			at[uint32(p)] = len(table.Pages)
-			table.Pages = append(table.Pages, uint32(p))
+			at[uint32(p)] = len(pages)
+			pages = append(pages, uint32(p))
 		}
 	}
-	return table, nil
+	return pages, nil
 }
 
 // maxPage leaves room for a pool that has one page more.
 const maxPage = 1<<32 - 2
-
-// poolFor is the pages of a pool that has these pages.
-func poolFor(t kv.PageTable) uint32 {
-	n := uint32(1)
-	for _, p := range t.Pages {
-		n = max(n, p+1)
-	}
-	return n
-}
 
 // writePlanJSON writes one copy a line, as they are made.
 func writePlanJSON(w io.Writer, r *request, expand bool) error {

@@ -21,7 +21,7 @@ type record struct {
 type request struct {
 	fit            *kv.Fit
 	prefix, length uint64
-	source, target kv.PageTable
+	source, target map[kv.Rank]*kv.Placement
 }
 
 // sent is what a writer sends to a receiver of one layer of one component.
@@ -81,18 +81,21 @@ func (r *request) pair(p *kv.Pair) ([]sent, error) {
 			}
 		}
 	}
-	for _, c := range r.runs(from.PageTokens(), to.PageTokens()) {
-		copies, err := p.Copies(c, r.target, 0)
+	for _, c := range r.runs(p) {
+		copies, err := p.Copies(c, r.target[p.Receiver])
 		if err != nil {
 			return nil, err
 		}
 		fresh := make([][]record, len(out))
 		for i := range copies {
+			if copies[i].Component == "" {
+				continue // the metadata row is KVFerry's own
+			}
 			n := at[copies[i].Component][copies[i].Layer]
 			fresh[n] = append(fresh[n], recordsOf(&copies[i], tensor(from, &out[n]), tensor(to, &out[n]))...)
 		}
 		for n := range fresh {
-			steps := stepsOf(p, &out[n], from, to)
+			steps := stepsOf(p, &out[n], from, to, r.fit)
 			out[n].records = append(out[n].records, merge(fresh[n], steps)...)
 		}
 	}
@@ -100,30 +103,38 @@ func (r *request) pair(p *kv.Pair) ([]sent, error) {
 }
 
 // runs cuts the tokens where either list of pages does not go on with the next
-// page.
-func (r *request) runs(sourceSize, targetSize uint32) []kv.Chunk {
-	var out []kv.Chunk
-	next := func(t kv.PageTable, size uint32, token uint64) bool {
-		if token%uint64(size) != 0 {
-			return true // inside a page
+// page: those of the components that keep all tokens.
+func (r *request) runs(p *kv.Pair) []kv.Chunk {
+	source, target := r.source[p.Writer], r.target[p.Receiver]
+	from, ok := r.fit.Prefill().Pool(p.Writer, 0)
+	to, ok2 := r.fit.Decode().Pool(p.Receiver, 0)
+	whole := kv.Chunk{To: r.length, Source: *source, Last: true}
+	if !ok || !ok2 || r.prefix == r.length {
+		return []kv.Chunk{whole}
+	}
+	next := func(at *kv.Placement, stripe, token uint64) bool {
+		t := at.Table(0)
+		n := int64(token-t.First) / int64(stripe)
+		if token%stripe != 0 || token <= t.First || n >= int64(len(t.Pages)) {
+			return true // inside a page, or none of this rank
 		}
-		n := (token - t.First) / uint64(size)
 		return t.Pages[n] == t.Pages[n-1]+1
 	}
-	for begin := r.prefix; begin < r.length; {
-		end := begin
+	var out []kv.Chunk
+	for begin := uint64(0); begin < r.length; {
+		end := max(begin, r.prefix)
 		for {
 			// The next border of either side.
-			end = min(end-end%uint64(sourceSize)+uint64(sourceSize), end-end%uint64(targetSize)+uint64(targetSize))
+			end = min(end-end%from.Stripe()+from.Stripe(), end-end%to.Stripe()+to.Stripe())
 			if end >= r.length {
 				end = r.length
 				break
 			}
-			if !next(r.source, sourceSize, end) || !next(r.target, targetSize, end) {
+			if !next(source, from.Stripe(), end) || !next(target, to.Stripe(), end) {
 				break
 			}
 		}
-		out = append(out, kv.Chunk{From: begin, To: end, Source: r.source})
+		out = append(out, kv.Chunk{From: begin, To: end, Source: *source, Last: end == r.length})
 		begin = end
 	}
 	return out
@@ -174,29 +185,31 @@ func recordsOf(c *kv.Copy, source, target uint64) []record {
 	return out
 }
 
-// steps is how far one token is from the next in a tensor of both sides, also
-// over the border of two pages; 0 if it is not the same everywhere. width is the
-// bytes of a token that is one row.
+// steps is how far one row is from the next in a tensor of both sides, also over
+// the border of two pages; 0 if it is not the same everywhere. width is the bytes
+// of all heads of a row.
 type steps struct{ source, target, width uint64 }
 
-func stepsOf(p *kv.Pair, s *sent, from, to *kv.Engine) steps {
+func stepsOf(p *kv.Pair, s *sent, from, to *kv.Engine, fit *kv.Fit) steps {
 	var st steps
 	for _, b := range p.Boxes {
 		if b.Component == s.component && slices.Contains(b.Layers, s.layer) {
 			st.width = uint64(b.Heads.High-b.Heads.Low) * b.RowBytes
 		}
 	}
-	even := func(e *kv.Engine) uint64 {
+	even := func(e *kv.Engine, m kv.Model) uint64 {
 		sh := shard(e, s.component)
-		if sh.PageTokens == 1 {
+		n := slices.IndexFunc(m.Components, func(c kv.Component) bool { return c.Name == s.component })
+		rows := uint64(sh.PageTokens) / uint64(max(1, m.Components[n].RowTokens)) // 0 of a slot
+		if rows == 1 {
 			return sh.PageStride
 		}
-		if sh.TokenStride*uint64(sh.PageTokens) == sh.PageStride {
-			return sh.TokenStride
+		if sh.RowStride*rows == sh.PageStride {
+			return sh.RowStride
 		}
 		return 0
 	}
-	st.source, st.target = even(from), even(to)
+	st.source, st.target = even(from, fit.Prefill().Model), even(to, fit.Decode().Model)
 	return st
 }
 
