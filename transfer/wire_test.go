@@ -3,13 +3,16 @@ package transfer
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
+	"kvferry/kv"
 	"kvferry/messages"
 	"kvferry/transport/rdma"
 )
@@ -309,4 +312,23 @@ func TestCountsDoNotWrap(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A grant for a long prompt in pages of no order is small: it has pages, no ranges.
+func TestGrantOfALongPromptIsSmall(t *testing.T) {
+	const tokens, page = 131072, 64
+	pages := pageList(tokens / page)
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(pages), func(i, j int) { pages[i], pages[j] = pages[j], pages[i] })
+	var runs []tableRun
+	for _, r := range kv.PackPages(pages) {
+		runs = append(runs, tableRun{0, 0, r})
+	}
+	hash := make([]byte, 32)
+	g := &messages.Grant{Id: hash[:16], PrefillRoster: hash, DecodeRoster: hash, Digest: hash, Length: tokens, RemainingMs: 30000, Parts: 1}
+	writeRuns(g, runs)
+	if size := proto.Size(g); size >= 64<<10 {
+		t.Errorf("a grant of %d tokens in %d scattered pages has %d bytes, want fewer than 65536", tokens, len(pages), size)
+	} else {
+		t.Logf("%d bytes", size)
+	}
 }

@@ -47,6 +47,7 @@ type receiverJSON struct {
 type checkJSON struct {
 	Compatible bool           `json:"compatible"`
 	Reasons    []reasonJSON   `json:"reasons"`
+	Warnings   []reasonJSON   `json:"warnings"` // what works and costs
 	Receivers  []receiverJSON `json:"receivers"`
 }
 
@@ -60,6 +61,9 @@ is started: per decode rank the writers that it will have and what each of them
 sends, or every reason why not.
 
 ` + deploymentHelp + `
+
+What works and costs is said too: rows below 512 bytes, writers that send far more
+than the others, page sizes that cut every page.
 
 Exit codes: 0, they work together; 1, a file is no deployment; 2, the deployments
 are well-formed and cannot work, alone or together. 1 wins over 2.
@@ -96,9 +100,12 @@ shown is room 0.`,
 
 // checkOf is the answer for scripts. Its lists are never nil.
 func checkOf(fit *kv.Fit) checkJSON {
-	out := checkJSON{Compatible: fit.Compatible(), Reasons: []reasonJSON{}, Receivers: []receiverJSON{}}
+	out := checkJSON{Compatible: fit.Compatible(), Reasons: []reasonJSON{}, Warnings: []reasonJSON{}, Receivers: []receiverJSON{}}
 	for _, r := range fit.Reasons() {
 		out.Reasons = append(out.Reasons, reasonJSON{r.Field, r.Component, r.Prefill, r.Decode, r.Text})
+	}
+	for _, r := range fit.Warnings() {
+		out.Warnings = append(out.Warnings, reasonJSON{r.Field, r.Component, r.Prefill, r.Decode, r.Text})
 	}
 	if !fit.Compatible() {
 		return out
@@ -168,6 +175,13 @@ func writeCheck(w io.Writer, fit *kv.Fit, prefill, decode *kv.Deployment) error 
 		return nil
 	}
 	fmt.Fprint(w, "These deployments work together.\n\n")
+	if warnings := fit.Warnings(); len(warnings) > 0 {
+		fmt.Fprint(w, "It costs more than it has to:\n")
+		for _, r := range warnings {
+			fmt.Fprintf(w, "  - %s\n", r.Text)
+		}
+		fmt.Fprintln(w)
+	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RECEIVER\tWRITER\tSENDS\tLAYERS\tHEADS\tBYTES/TOKEN")
 	for _, r := range fit.Receivers(kv.Route{}) {

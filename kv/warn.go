@@ -1,0 +1,178 @@
+package kv
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	// smallRow is the bytes below which a row costs more than what it carries: a NIC
+	// sends some hundred million messages a second at most, a core far fewer.
+	smallRow = 512
+
+	// unevenLoad is how much more than the average the busiest writer sends, in
+	// percent, before it is said: stages that differ by a layer are no news.
+	unevenLoad = 150
+
+	// loadTokens and loadRooms are the requests that the load is taken from: a long
+	// prompt, and as many rooms as spread the elections of any replication in use.
+	loadTokens = 8192
+	loadRooms  = 64
+)
+
+// Warnings are what works between the instances and costs more than it has to, in
+// an order of their own: small rows, writers that send far more than others, page
+// sizes that cut every page. None for instances that do not work together.
+func (f *Fit) Warnings() []Reason {
+	if !f.Compatible() {
+		return nil
+	}
+	w := &warner{Fit: f}
+	w.rows()
+	w.pages()
+	w.load()
+	return sortReasons(w.warnings)
+}
+
+// warner collects the warnings of a fit.
+type warner struct {
+	*Fit
+	warnings []Reason
+}
+
+func (f *warner) warn(field, component, prefill, decode, format string, a ...any) {
+	f.warnings = append(f.warnings, Reason{Field: field, Component: component, Prefill: prefill, Decode: decode, Text: fmt.Sprintf(format, a...)})
+}
+
+// rows warns of components that go in small rows.
+func (f *warner) rows() {
+	small := make(map[string]uint64)
+	for _, r := range f.Receivers(Route{}) {
+		for _, w := range f.Candidates(Route{}, r) {
+			p, err := f.Pair(Route{}, w, r, 0, loadTokens)
+			if err != nil {
+				return
+			}
+			for i := range p.moves {
+				m := &p.moves[i]
+				if m.track == slotTrack {
+					continue // once in a request
+				}
+				box := &p.Boxes[m.box]
+				if bytes := p.rowBytes(m); bytes < smallRow && (small[box.Component] == 0 || bytes < small[box.Component]) {
+					small[box.Component] = bytes
+				}
+			}
+		}
+	}
+	for n := range f.components {
+		c := &f.components[n]
+		bytes := small[c.Name]
+		if bytes == 0 {
+			continue
+		}
+		names := []string{c.Name}
+		for k := n + 1; k < len(f.components); k++ { // what goes alike is said once
+			if o := f.components[k].Name; small[o] == bytes {
+				names = append(names, o)
+				small[o] = 0
+			}
+		}
+		f.warn("row_bytes", strings.Join(names, ", "), rowOrder(f.prefill, c), rowOrder(f.decode, c),
+			"rows of `%s` are %d bytes, and rows below %d cost more than they carry: start both sides with the same tp, cp and layout, or with heads outside of rows (layout hnd)",
+			strings.Join(names, "`, `"), bytes, smallRow)
+	}
+}
+
+// rowBytes is the bytes of the rows of a move, within a piece of pages that both
+// sides have whole.
+func (p *Pair) rowBytes(m *move) uint64 {
+	t := &p.tracks[m.track]
+	sn, _ := t.source.turns()
+	tn, _ := t.target.turns()
+	count := min(uint64(t.source.pageRows)/(t.rows.step/sn), uint64(t.target.pageRows)/(t.rows.step/tn))
+	box := &p.Boxes[m.box]
+	return rowsOf(uint32(max(1, count)), uint32(box.Heads.High-box.Heads.Low), box.RowBytes, m.source, m.target).bytes
+}
+
+// rowOrder says how the first engine that holds a component lays out its rows.
+func rowOrder(i *Instance, c *Component) string {
+	for n := range i.Engines {
+		if s := i.Engines[n].shard(c.Name); s != nil {
+			return fmt.Sprintf("heads %s, row_stride %d, head_stride %d", s.Heads, s.RowStride, s.HeadStride)
+		}
+	}
+	return ""
+}
+
+// pages warns of page sizes that do not divide one another.
+func (f *warner) pages() {
+	seen := make(map[uint64]bool)
+	for n := range f.components {
+		c := &f.components[n]
+		if c.Kind != Paged || seen[c.Window] {
+			continue
+		}
+		seen[c.Window] = true
+		p, d := f.prefill.pageOf(c.Name), f.decode.pageOf(c.Name)
+		if g := gcd(p, d); g < min(p, d) {
+			f.warn("page_tokens", c.Name, strconv.Itoa(int(p)), strconv.Itoa(int(d)),
+				"pages of %d tokens on prefill and %d on decode do not divide one another: every page is cut, into pieces of as little as %d tokens: use page sizes of which one divides the other",
+				p, d, g)
+		}
+	}
+}
+
+// pageOf is the page size of a component.
+func (i *Instance) pageOf(component string) uint32 {
+	for n := range i.Engines {
+		if s := i.Engines[n].shard(component); s != nil {
+			return s.PageTokens
+		}
+	}
+	return 1
+}
+
+// load warns of a writer that sends far more than the average.
+func (f *warner) load() {
+	senders := f.Senders(Route{})
+	sent := make([]uint64, len(senders))
+	total := uint64(0)
+	receivers := f.Receivers(Route{})
+	for room := range uint64(min(loadRooms, 4*len(senders))) {
+		for _, r := range receivers {
+			route := Route{Room: room}
+			for _, w := range f.Candidates(route, r) {
+				p, err := f.Pair(route, w, r, 0, loadTokens)
+				if err != nil {
+					return
+				}
+				n, _ := slices.BinarySearchFunc(senders, w, Rank.Compare)
+				sent[n] += p.Bytes()
+				total += p.Bytes()
+			}
+		}
+	}
+	busiest := 0
+	for n := range sent {
+		if sent[n] > sent[busiest] {
+			busiest = n
+		}
+	}
+	if mean := total / uint64(len(senders)); sent[busiest]*100 > mean*unevenLoad {
+		f.warn("parallel", "", senders[busiest].String(), "",
+			"prefill rank (%v) sends %d %% of the bytes of a request of %d tokens, the average of its %d ranks is %d %%: the request waits for it: even out pp_layers, or the layers of the components",
+			senders[busiest], sent[busiest]*100/total, loadTokens, len(senders), 100/len(senders))
+	}
+}
+
+// Bytes is what the pair sends of a request, without the metadata row.
+func (p *Pair) Bytes() uint64 {
+	n := uint64(0)
+	for _, b := range p.Boxes {
+		n += uint64(len(b.Layers)) * uint64(b.Heads.High-b.Heads.Low) * b.RowBytes * b.Rows
+	}
+	return n
+}
