@@ -67,7 +67,7 @@ func TestWhatADeadRoomAskedForComesBeforeItsEnd(t *testing.T) {
 				busy.Store(&block)
 				r := o.recv(1, 64)
 				s := o.open(1, 64)
-				o.p.fill(1, s.Pages(), 0, 64)
+				o.p.fill(1, s.Place(), 0, 64)
 				s.Chunk(64)
 				sent, err := s.Wait(w.ctx(5 * time.Minute))
 				got, err2 := r.Wait(w.ctx(5 * time.Minute))

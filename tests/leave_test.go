@@ -69,7 +69,7 @@ func TestANodeThatCannotStartClosesItsProviders(t *testing.T) {
 			t.Error("its provider was not closed")
 		}
 		s, r := o.open(1, 64), o.recv(1, 64)
-		o.p.fill(1, s.Pages(), 0, 64)
+		o.p.fill(1, s.Place(), 0, 64)
 		s.Chunk(64)
 		if got, err := r.Wait(w.ctx(time.Minute)); err != nil || !got.Complete {
 			t.Errorf("a room of the node that was there: %+v, %v", got, err)

@@ -72,7 +72,7 @@ func (p *pair) send(q ask) []node.Result {
 	for i, s := range sends {
 		for from := uint64(0); s != nil && from < q.length; {
 			to := min(from+21, q.length)
-			p.prefill[i].fill(q.room, s.Pages(), from, to)
+			p.prefill[i].fill(q.room, s.Place(), from, to)
 			s.Chunk(to)
 			from = to
 		}
@@ -102,7 +102,7 @@ func (p *pair) receive(q ask) node.Result {
 		p.w.t.Errorf("room %d: receive: %v", q.room, err)
 	}
 	if result.Complete {
-		p.decode.check(q.room, r.Pages(), q.prefix, q.length)
+		p.decode.check(q.room, r.Place(), q.prefix, q.length)
 	}
 	r.Free()
 	return result
@@ -245,7 +245,7 @@ func TestDeadDecodeNodeEndsItsRoomsWithThatReason(t *testing.T) {
 				s.Free()
 				ended <- r
 			}()
-			e.fill(5, s.Pages(), 0, 50)
+			e.fill(5, s.Place(), 0, 50)
 			s.Chunk(50)
 		}
 		if _, err := p.decode.decode.Receive(w.ctx(time.Minute), node.ReceiveRequest{Room: 5, Prefill: "p", Length: 100}); err != nil {

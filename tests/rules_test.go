@@ -37,7 +37,7 @@ func TestRanksOfOneInstanceMayShareANode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.fill(1, s.Pages(), 0, 64)
+		p.fill(1, s.Place(), 0, 64)
 		s.Chunk(64)
 		since := time.Now()
 		got, err := s.Wait(w.ctx(5 * time.Minute))
@@ -76,7 +76,7 @@ func TestTwoInstancesMayShareNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.fill(room, s.Pages(), 0, 64)
+			e.fill(room, s.Place(), 0, 64)
 			s.Chunk(64)
 			got, err := s.Wait(w.ctx(5 * time.Minute))
 			if !got.Complete {
@@ -134,20 +134,20 @@ func TestSourcePagesOfAFailedRoomAreNotReusedUnderItsCaller(t *testing.T) {
 		o := newOne(w)
 		r1 := o.recv(1, 512)
 		s1 := o.open(1, 512)
-		o.p.fill(1, s1.Pages(), 0, 100)
+		o.p.fill(1, s1.Place(), 0, 100)
 		s1.Chunk(100)
 		time.Sleep(time.Second)
 		r1.Abort("client went away") // prefill's caller does not know yet: it computes
 		time.Sleep(time.Second)
 		r2 := o.recv(2, 512)
 		s2 := o.open(2, 512)
-		o.p.fill(2, s2.Pages(), 0, 512)
-		o.p.fill(1, s1.Pages(), 100, 200) // the step that was under way for room 1
+		o.p.fill(2, s2.Place(), 0, 512)
+		o.p.fill(1, s1.Place(), 100, 200) // the step that was under way for room 1
 		s1.Chunk(200)
 		s2.Chunk(512)
 		got, _ := r2.Wait(w.ctx(time.Minute))
 		if got.Complete {
-			o.d.check(2, r2.Pages(), 0, 512)
+			o.d.check(2, r2.Place(), 0, 512)
 		}
 		r2.Free()
 	})
@@ -291,7 +291,7 @@ func TestAttachAgainWaitsForTheEndOfTheOldEngine(t *testing.T) {
 		o := newOne(w)
 		o.recv(1, 64)
 		s := o.open(1, 64)
-		o.p.fill(1, s.Pages(), 0, 64)
+		o.p.fill(1, s.Place(), 0, 64)
 		s.Chunk(32)
 		time.Sleep(5 * time.Millisecond)
 		if !killed.Load() {
@@ -304,7 +304,7 @@ func TestAttachAgainWaitsForTheEndOfTheOldEngine(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		r := o.recv(2, 64)
 		s = o.open(2, 64)
-		o.p.fill(2, s.Pages(), 0, 64)
+		o.p.fill(2, s.Place(), 0, 64)
 		s.Chunk(64)
 		got, err := r.Wait(w.ctx(5 * time.Minute))
 		if !got.Complete {
@@ -326,7 +326,7 @@ func TestDetachOfADeadEngineWaitsForItsGrants(t *testing.T) {
 		o := newOne(w)
 		o.recv(1, 64)
 		s := o.open(1, 64)
-		o.p.fill(1, s.Pages(), 0, 64)
+		o.p.fill(1, s.Place(), 0, 64)
 		s.Chunk(32)
 		time.Sleep(5 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
@@ -363,7 +363,7 @@ func TestDrainEndsWithALastWaiterThatExpires(t *testing.T) {
 		o := newOne(w)
 		s := o.open(1, 1024)
 		r := o.recv(1, 1024)
-		o.p.fill(1, s.Pages(), 0, 1024)
+		o.p.fill(1, s.Place(), 0, 1024)
 		s.Chunk(1024)
 		if got, err := r.Wait(w.ctx(time.Minute)); !got.Complete {
 			t.Fatal(got, err)
@@ -429,7 +429,7 @@ func TestFreeBeforeTheOutcome(t *testing.T) {
 		o := newOne(w)
 		r := o.recv(1, 64)
 		s := o.open(1, 64)
-		o.p.fill(1, s.Pages(), 0, 64)
+		o.p.fill(1, s.Place(), 0, 64)
 		r.Free() // the caller has gone: whatever comes, it wants none of it
 		s.Chunk(64)
 		got, _ := s.Wait(w.ctx(time.Minute))
@@ -453,7 +453,7 @@ func TestSameRoomIsRefusedWhileItsPagesAreHeld(t *testing.T) {
 				return // refused: right
 			}
 			s := o.open(1, 64)
-			o.p.fill(1, s.Pages(), 0, 64)
+			o.p.fill(1, s.Place(), 0, 64)
 			s.Chunk(64)
 			if got, err := r.Wait(w.ctx(time.Minute)); !got.Complete {
 				t.Error(i, got, err)

@@ -95,25 +95,35 @@ func stress(t *testing.T, seed uint64) {
 		n.Rooms.WriteBytes = 4096
 		n.Rooms.Linger = 10 * time.Second
 	}
-	shape := func() (tp, pp int) {
-		if c.rng.IntN(2) == 0 {
-			return 2, 1
-		}
-		return 1, 2
+	model := smallModel()
+	if c.rng.IntN(2) == 0 {
+		model = hybridModel()
 	}
-	ptp, ppp := shape()
-	dtp, dpp := shape()
-	pl := layout(t, smallModel(), ptp, ppp, 16, kv.NHD, 64)
-	dl := layout(t, smallModel(), dtp, dpp, 8, kv.HND, 128)
+	shape := func() kv.Deployment { // two ranks
+		d := kv.Deployment{Model: model, TP: 1, PP: 1, CP: 1}
+		switch c.rng.IntN(4) {
+		case 0:
+			d.TP = 2
+		case 1:
+			d.PP = 2
+		default:
+			d.CP, d.Split = 2, kv.Split(c.rng.IntN(3))
+		}
+		return d
+	}
+	p, d := shape(), shape()
+	p.PageTokens, p.Layout = 16, kv.NHD
+	d.PageTokens, d.Layout, d.PageAlign = 8, kv.HND, 16
+	pl, dl := layoutOf(t, p, 64), layoutOf(t, d, 128)
 	for i := range 4 {
 		host := fmt.Sprintf("10.0.0.%d", i+1)
 		c.hosts = append(c.hosts, host)
 		m := w.start(fmt.Sprintf("n%d", i), host)
 		c.nodes = append(c.nodes, m)
 		if i < 2 {
-			c.prefill = append(c.prefill, w.attach(m, "p", pl, rankOf(ptp, i), true))
+			c.prefill = append(c.prefill, w.attach(m, "p", pl, pl.Engines[i].Rank, true))
 		} else {
-			c.decode = append(c.decode, w.attach(m, "d", dl, rankOf(dtp, i-2), false))
+			c.decode = append(c.decode, w.attach(m, "d", dl, dl.Engines[i-2].Rank, false))
 		}
 	}
 	for _, m := range c.nodes {
@@ -121,8 +131,8 @@ func stress(t *testing.T, seed uint64) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("loss %.3f dup %.3f kills %.3f lost %.3f vanish %.3f tear %.3f delay %.3f late %.3f partitions %v; p %dx%d d %dx%d",
-		c.loss, c.dup, c.kills, c.lost, c.vanish, c.tear, c.delay, c.late, partitions, ptp, ppp, dtp, dpp)
+	t.Logf("loss %.3f dup %.3f kills %.3f lost %.3f vanish %.3f tear %.3f delay %.3f late %.3f partitions %v; %s: p tp %d pp %d cp %d %v, d tp %d pp %d cp %d %v",
+		c.loss, c.dup, c.kills, c.lost, c.vanish, c.tear, c.delay, c.late, partitions, model.ID, p.TP, p.PP, p.CP, p.Split, d.TP, d.PP, d.CP, d.Split)
 	w.net.SetFaults(fabric.Faults{Latency: 200 * time.Microsecond, Jitter: 2 * time.Millisecond, MessageLoss: c.loss, MessageDuplicate: c.dup, Hold: c.rng.IntN(2) == 0})
 	c.on.Store(true)
 	var legs sync.WaitGroup
@@ -186,13 +196,6 @@ func stress(t *testing.T, seed uint64) {
 	c.atRest()
 	t.Logf("complete %d failed %d unknown %d refused %d legs; %d actors killed", c.complete.Load(), c.failed.Load(), c.unknown.Load(), c.refused.Load(), c.killed.Load())
 	w.close()
-}
-
-func rankOf(tp, i int) kv.Rank {
-	if tp == 2 {
-		return kv.Rank{TP: i}
-	}
-	return kv.Rank{PP: i}
 }
 
 // kill lets the actor of a room panic, before or after it handled a message.
@@ -323,7 +326,14 @@ func (c *chaos) sendLeg(e *engine, i int, room uint64, attempt uint32, length ui
 	}
 	for from := uint64(0); from < length; {
 		to := min(from+uint64(1+c.intn(60)), length)
-		e.fill(room*16+uint64(attempt), s.Pages(), from, to)
+		e.fill(room*16+uint64(attempt), s.Place(), from, to)
+		if to == length {
+			e.fillState(room*16+uint64(attempt), s.Place(), length)
+		}
+		if c.chance(0.3) { // layer by layer, of the layers 0 to 2
+			s.ChunkLayers(to, 1)
+			s.ChunkLayers(to, 2)
+		}
 		s.Chunk(to)
 		from = to
 		if c.chance(0.3) {
@@ -353,9 +363,9 @@ func (c *chaos) receiveLeg(e *engine, i int, room uint64, attempt uint32, length
 	}
 	c.ended(&l, func() (node.Result, error) { return r.Wait(c.w.ctx(12 * time.Minute)) })
 	if l.complete {
-		e.check(room*16+uint64(attempt), r.Pages(), prefix, length)
+		e.check(room*16+uint64(attempt), r.Place(), prefix, length)
 		time.Sleep(c.upTo(5 * time.Second))
-		e.check(room*16+uint64(attempt), r.Pages(), prefix, length) // and nothing wrote there since
+		e.check(room*16+uint64(attempt), r.Place(), prefix, length) // and nothing wrote there since
 	}
 	r.Free()
 	return l

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"testing"
 	"time"
@@ -135,7 +136,13 @@ func (w *world) close() {
 // layout is how a deployment lies in memory, with metadata rows.
 func layout(t *testing.T, model kv.Model, tp, pp int, page uint32, order kv.Layout, pages uint32) *kv.Instance {
 	t.Helper()
-	d := kv.Deployment{Model: model, TP: tp, PP: pp, DP: 1, PageTokens: page, Layout: order, MetaRows: 32, MetaRowBytes: 64}
+	return layoutOf(t, kv.Deployment{Model: model, TP: tp, PP: pp, PageTokens: page, Layout: order}, pages)
+}
+
+// layoutOf is layout of any deployment of one DP rank.
+func layoutOf(t *testing.T, d kv.Deployment, pages uint32) *kv.Instance {
+	t.Helper()
+	d.DP, d.MetaRows, d.MetaRowBytes = 1, 32, 64
 	i, reasons := d.Instance(pages)
 	if len(reasons) > 0 {
 		t.Fatalf("deployment: %v", reasons)
@@ -157,13 +164,15 @@ type engine struct {
 	t       *testing.T
 	kv      *kv.Engine
 	memory  []*rdma.Memory
+	layout  *kv.Instance
+	rank    kv.Rank
 	prefill *node.Prefill
 	decode  *node.Decode
 }
 
 func (w *world) attach(m *member, instance string, l *kv.Instance, rank kv.Rank, prefill bool) *engine {
 	w.t.Helper()
-	e := &engine{t: w.t}
+	e := &engine{t: w.t, layout: l, rank: rank}
 	for i := range l.Engines {
 		if l.Engines[i].Rank == rank {
 			e.kv = &l.Engines[i]
@@ -190,61 +199,74 @@ func (w *world) attach(m *member, instance string, l *kv.Instance, rank kv.Rank,
 	return e
 }
 
-// row calls f with every row of tokens [from, to) in the pages of a table.
-func (e *engine) row(pages kv.PageTable, from, to uint64, f func(component string, layer, head int, token uint64, b []byte)) {
-	for i := range e.kv.Shards {
-		s := &e.kv.Shards[i]
-		for _, l := range s.Layers {
-			for token := from; token < to; token++ {
-				at := token - pages.First
-				page := pages.Pages[at/uint64(s.PageTokens)]
-				for h := s.Heads.Low; h < s.Heads.High; h++ {
-					offset := s.RowOffset(l, page, uint32(at%uint64(s.PageTokens)), h)
-					f(s.Component, l.Layer, h, token, e.memory[l.Region].Bytes()[offset:offset+headBytes(s.Component)])
-				}
-			}
-		}
-	}
-}
-
-func headBytes(component string) uint64 {
-	if component == "k" {
-		return 32
-	}
-	return 48
+// bytes is a row in the memory of the engine.
+func (e *engine) bytes(r kv.Row) []byte {
+	return e.memory[r.Region].Bytes()[r.Offset:][:r.Component.HeadBytes]
 }
 
 // pattern is 16 bytes that say whose row it is.
-func pattern(room uint64, component string, layer, head int, token uint64) [16]byte {
+func pattern(room uint64, r kv.Row) [16]byte {
 	var b [16]byte
-	binary.LittleEndian.PutUint64(b[:], room<<32|token)
-	b[8], b[9], b[10] = component[0], byte(layer), byte(head)
+	binary.LittleEndian.PutUint64(b[:], room<<32|r.Row)
+	h := fnv.New32a()
+	h.Write([]byte(r.Component.Name))
+	binary.LittleEndian.PutUint32(b[8:], h.Sum32())
+	b[12], b[13] = byte(r.Layer), byte(r.Head)
 	return b
 }
 
-// fill writes the pattern of a room into its source pages.
-func (e *engine) fill(room uint64, pages kv.PageTable, from, to uint64) {
-	e.row(pages, from, to, func(component string, layer, head int, token uint64, b []byte) {
-		p := pattern(room, component, layer, head, token)
+// fill writes the pattern of a room where its tokens [from, to) are kept.
+func (e *engine) fill(room uint64, at kv.Placement, from, to uint64) {
+	e.layout.EachRow(e.rank, &at, from, to, e.filler(room))
+}
+
+// fillState writes the state of a room of so many tokens.
+func (e *engine) fillState(room uint64, at kv.Placement, length uint64) {
+	e.layout.EachState(e.rank, at.Slot, length, e.filler(room))
+}
+
+func (e *engine) filler(room uint64) func(kv.Row) {
+	return func(r kv.Row) {
+		p, b := pattern(room, r), e.bytes(r)
 		for i := range b {
 			b[i] = p[i%16] + byte(i/16)
 		}
-	})
+	}
 }
 
-// check counts the bytes of a room that are not the pattern.
-func (e *engine) check(room uint64, pages kv.PageTable, from, to uint64) {
+// check counts the bytes of a room of `to` tokens that are not the pattern, from
+// token `from` on, and in its state.
+func (e *engine) check(room uint64, at kv.Placement, from, to uint64) {
 	e.t.Helper()
 	wrong := 0
-	e.row(pages, from, to, func(component string, layer, head int, token uint64, b []byte) {
-		p := pattern(room, component, layer, head, token)
-		for i := range b {
-			if b[i] != p[i%16]+byte(i/16) {
+	compare := func(r kv.Row) {
+		if w := r.Component.Window; w > 0 && r.Row+w < to {
+			return // nobody needs it
+		}
+		p := pattern(room, r)
+		for i, b := range e.bytes(r) {
+			if b != p[i%16]+byte(i/16) {
 				wrong++
 			}
 		}
-	})
+	}
+	e.layout.EachRow(e.rank, &at, from, to, compare)
+	e.layout.EachState(e.rank, at.Slot, to, compare)
 	if wrong > 0 {
 		e.t.Errorf("room %d: %d bytes are wrong", room, wrong)
 	}
+}
+
+// hybridModel has some of everything that is cached, in few bytes.
+func hybridModel() kv.Model {
+	m := smallModel()
+	m.ID = "hybrid"
+	m.Components = append(m.Components,
+		kv.Component{Name: "swa.k", Kind: kv.Paged, Layers: []int{0, 2}, Heads: 4, HeadBytes: 24, DType: kv.BF16, Window: 20},
+		kv.Component{Name: "c4", Kind: kv.Paged, Layers: []int{1, 2}, Heads: 1, HeadBytes: 36, DType: kv.UINT8, RowTokens: 4},
+		kv.Component{Name: "c4.open", Kind: kv.Slot, Layers: []int{1, 2}, Heads: 1, HeadBytes: 40, DType: kv.F32, RowTokens: 4, SlotRows: 4},
+		kv.Component{Name: "ssm", Kind: kv.Slot, Layers: []int{0}, Heads: 2, HeadBytes: 64, DType: kv.F32},
+		kv.Component{Name: "conv.x", Kind: kv.Slot, Layers: []int{0, 1}, Heads: 4, HeadBytes: 16, DType: kv.BF16, SlotRows: 3, Tensor: "conv"},
+		kv.Component{Name: "conv.b", Kind: kv.Slot, Layers: []int{0, 1}, Heads: 2, HeadBytes: 8, DType: kv.BF16, SlotRows: 3, Tensor: "conv"})
+	return m
 }
