@@ -21,8 +21,8 @@ type EngineLimits struct {
 	// pages here.
 	UnopenedRooms int
 
-	// UnannouncedShare is the part of a decode pool, in percent, that rooms may
-	// hold which prefill has not announced. With less than 100, two full pools
+	// UnannouncedShare is the part of each decode pool (pages, slots, metadata rows),
+	// in percent, that rooms may hold which prefill has not announced. With less than 100, two full pools
 	// never wait for each other: rooms that prefill works on still get pages.
 	UnannouncedShare int
 

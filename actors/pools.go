@@ -60,14 +60,11 @@ func (p *Pools) Claim(prefix, length uint64) Claim {
 	return append(c, 1)
 }
 
-// Within answers whether a claim, beside others, is at most a share of the pools
-// in percent: at least one slot and one row.
+// Within answers whether a claim, beside others, is at most a share of each of the
+// pools, in percent.
 func (p *Pools) Within(c, others Claim, percent int) bool {
 	for i, pool := range p.all() {
 		share := uint64(pool.Total()) * uint64(percent) / 100
-		if i >= len(p.pages) {
-			share = max(1, share)
-		}
 		other := uint64(0)
 		if others != nil {
 			other = uint64(others[i])
