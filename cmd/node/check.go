@@ -47,7 +47,7 @@ type receiverJSON struct {
 type checkJSON struct {
 	Compatible bool           `json:"compatible"`
 	Reasons    []reasonJSON   `json:"reasons"`
-	Warnings   []reasonJSON   `json:"warnings"` // what works and costs
+	Warnings   []reasonJSON   `json:"warnings,omitempty"` // what works and costs
 	Receivers  []receiverJSON `json:"receivers"`
 }
 
@@ -100,7 +100,7 @@ shown is room 0.`,
 
 // checkOf is the answer for scripts. Its lists are never nil.
 func checkOf(fit *kv.Fit) checkJSON {
-	out := checkJSON{Compatible: fit.Compatible(), Reasons: []reasonJSON{}, Warnings: []reasonJSON{}, Receivers: []receiverJSON{}}
+	out := checkJSON{Compatible: fit.Compatible(), Reasons: []reasonJSON{}, Receivers: []receiverJSON{}}
 	for _, r := range fit.Reasons() {
 		out.Reasons = append(out.Reasons, reasonJSON{r.Field, r.Component, r.Prefill, r.Decode, r.Text})
 	}

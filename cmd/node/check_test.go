@@ -64,6 +64,22 @@ func TestCheckJSON(t *testing.T) {
 		{"they fit", sound1, asJSON, 0, `{
   "compatible": true,
   "reasons": [],
+  "warnings": [
+    {
+      "field": "row_bytes",
+      "component": "k",
+      "prefill": "heads [0,2), row_stride 16, head_stride 8",
+      "decode": "heads [0,4), row_stride 8, head_stride 64",
+      "text": "rows of ` + "`k`" + ` are 8 bytes, and rows below 512 cost more than they carry: start both sides with the same tp, cp and layout, or with heads outside of rows (layout hnd)"
+    },
+    {
+      "field": "row_bytes",
+      "component": "v",
+      "prefill": "heads [0,2), row_stride 8, head_stride 4",
+      "decode": "heads [0,4), row_stride 4, head_stride 32",
+      "text": "rows of ` + "`v`" + ` are 4 bytes, and rows below 512 cost more than they carry: start both sides with the same tp, cp and layout, or with heads outside of rows (layout hnd)"
+    }
+  ],
   "receivers": [
     {
       "rank": {

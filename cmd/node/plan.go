@@ -42,11 +42,13 @@ func newPlanCommand() *cobra.Command {
 bytes of which decode rank, between one data-parallel rank of each side. A copy is
 rows of row_bytes bytes: row i goes from src_offset + i*src_stride of the writer's
 tensor to dst_offset + i*dst_stride of the receiver's tensor. Within an engine each
-component and layer is one tensor, page p of it begins at p times the bytes of a page.
+component and layer is one tensor: offsets count from its first row in page 0, and page
+p begins p times the bytes of a page behind it.
 
 LIST is pages such as 3,7,10-12: on the prefill side those that hold the tokens 0 to N,
 on the decode side those from the one that holds token M to the end; the same in every
-rank. By default 0,1,2 and so on.
+rank, of which each takes its part if cp ranks share the pages. By default 0,1,2 and so
+on, as always in the pools of windows. State is in slot 0 of both sides.
 
 ` + deploymentHelp + `
 
