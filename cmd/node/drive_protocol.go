@@ -128,6 +128,7 @@ type (
 	sendRoom interface {
 		openRoom
 		Chunk(to uint64)
+		ChunkLayers(to uint64, layers int)
 		Free()
 	}
 	receiveRoom interface {

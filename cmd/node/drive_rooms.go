@@ -9,6 +9,9 @@ import (
 	"kvferry/node"
 )
 
+// layeredRooms: of so many rooms one is sent layer by layer.
+const layeredRooms = 4
+
 // openRooms opens rooms in the order of the commands, until the queue is closed.
 func (d *driver) openRooms() {
 	defer d.opener.Done()
@@ -91,6 +94,11 @@ func (d *driver) send(c *driveCommand, s sendRoom) *driveEvent {
 			e.FirstSend = monotonic()
 		}
 		from = to
+		if c.Room%layeredRooms == 0 {
+			if half := d.cache.middleLayer(); half > 0 {
+				s.ChunkLayers(to, half)
+			}
+		}
 		s.Chunk(to)
 	}
 	<-ended

@@ -193,6 +193,9 @@ func (l *fakeLeg) Chunk(to uint64) {
 	}
 }
 
+// ChunkLayers changes nothing: the copies are made when all is there.
+func (l *fakeLeg) ChunkLayers(uint64, int) {}
+
 func (l *fakeLeg) Abort(reason string) {
 	l.engine.cluster.mu.Lock()
 	defer l.engine.cluster.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/bits"
+	"slices"
 
 	"kvferry/actors"
 	"kvferry/kv"
@@ -245,6 +246,27 @@ func (c *cache) slot(slot uint32, visit func(seed uint64, p place, row []byte)) 
 }
 
 func fillCanary(_ uint64, _ place, row []byte) { fillCanaries(row) }
+
+// middleLayer is a layer of which the engine holds some below and some from it on;
+// 0 if it holds one layer.
+func (c *cache) middleLayer() int {
+	var layers []int
+	for n := range c.instance.Engines {
+		if e := &c.instance.Engines[n]; e.Rank == c.rank {
+			for _, s := range e.Shards {
+				for _, l := range s.Layers {
+					layers = append(layers, l.Layer)
+				}
+			}
+		}
+	}
+	slices.Sort(layers)
+	layers = slices.Compact(layers)
+	if len(layers) < 2 {
+		return 0
+	}
+	return layers[len(layers)/2]
+}
 
 // metaOf is the part of a metadata row that is the engine's own.
 func (c *cache) metaOf(row uint32) []byte {
