@@ -1,11 +1,8 @@
 package kv
 
 import (
-	"encoding/csv"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -124,72 +121,5 @@ func TestDeploymentsThatAreNone(t *testing.T) {
 				t.Errorf("malformed is %v, want %v", got, tc.malformed)
 			}
 		})
-	}
-}
-
-// TestModelsAgreeWithThePublishedFigures compares the table in the product with
-// the collected figures, where they are at hand.
-func TestModelsAgreeWithThePublishedFigures(t *testing.T) {
-	f, err := os.Open("../../shared/data/models.csv")
-	if err != nil {
-		t.Skip("the collected figures are not here: ", err)
-	}
-	defer f.Close()
-	rows, err := csv.NewReader(f).ReadAll()
-	if err != nil {
-		t.Fatal(err)
-	}
-	column := make(map[string]int)
-	for n, name := range rows[0] {
-		column[name] = n
-	}
-	found := make(map[string]bool)
-	for _, row := range rows[1:] {
-		// "Kimi-K2 / K2.5" and "Phi-4 (14B)" are Kimi-K2 and Phi-4.
-		name, _, _ := strings.Cut(row[column["name"]], " ")
-		m, ok := LookupModel(name)
-		if !ok || found[m.ID] {
-			continue
-		}
-		found[m.ID] = true
-		number := func(field string) int {
-			n, _ := strconv.Atoi(row[column[field]])
-			return n
-		}
-		c := m.Components[0]
-		bytes := uint64(0)
-		for _, c := range m.Components {
-			bytes += uint64(c.Heads) * c.HeadBytes
-		}
-		if len(c.Layers) != number("kv_layers") || c.Heads != number("kv_heads") || bytes != uint64(number("bytes_per_token_per_kv_layer")) ||
-			m.TokenBytes() != uint64(number("bytes_per_token_total")) {
-			t.Errorf("%s: %d layers of %d heads, %d bytes per token and layer, %d in all; %v has %d, %d, %d, %d", m.ID, len(c.Layers), c.Heads, bytes,
-				m.TokenBytes(), row[0], number("kv_layers"), number("kv_heads"), number("bytes_per_token_per_kv_layer"), number("bytes_per_token_total"))
-		}
-	}
-	for _, m := range Models() {
-		if !found[m.ID] {
-			t.Errorf("%s is not in the collected figures", m.ID)
-		}
-	}
-}
-
-func TestModelsByName(t *testing.T) {
-	for _, name := range []string{"llama-3.1-8b", "Llama-3.1-70B", "LLAMA-3.1-405b", "qwen3-8b", "qwen3-32b", "Qwen3-235B-A22B", "mixtral-8x7b",
-		"glm-4.5", "minimax-m2", "phi-4", "deepseek-v2-lite", "deepseek-v3", "kimi-k2"} {
-		m, ok := LookupModel(name)
-		if !ok || m.ID != strings.ToLower(name) {
-			t.Errorf("%s is %q (%v), want a model of that name", name, m.ID, ok)
-		}
-		d := &Deployment{Model: m, TP: 1, PP: 2, DP: 1, PageTokens: 16, Layout: NHD}
-		if _, rs := d.Instance(2); len(rs) > 0 {
-			t.Errorf("%s: %v", name, rs)
-		}
-	}
-	if _, ok := LookupModel("llama"); ok {
-		t.Error("llama is a model, want none of that name")
-	}
-	if m, _ := LookupModel("deepseek-v3"); m.Components[0].Name != "latent" || m.Components[0].HeadBytes != 1152 || m.Components[0].Heads != 1 {
-		t.Errorf("deepseek-v3 has %+v, want one latent row of 1152 bytes", m.Components[0])
 	}
 }

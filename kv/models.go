@@ -2,75 +2,83 @@ package kv
 
 import "strings"
 
-// attention is the geometry of a model that caches keys and values. All are
-// cached in two bytes per element.
-type attention struct {
-	id                    string
-	layers, heads, dim    int // dim: elements of one head, of keys and of values
-	latentRank, latentPos int // MLA instead of heads: the two parts of the latent row
-}
-
-// models is the geometries that are known by name, from the configurations that
-// the models are published with.
-var models = []attention{
-	{id: "llama-3.1-8b", layers: 32, heads: 8, dim: 128},
-	{id: "llama-3.1-70b", layers: 80, heads: 8, dim: 128},
-	{id: "llama-3.1-405b", layers: 126, heads: 8, dim: 128},
-	{id: "qwen2.5-72b", layers: 80, heads: 8, dim: 128},
-	{id: "qwen3-8b", layers: 36, heads: 8, dim: 128},
-	{id: "qwen3-32b", layers: 64, heads: 8, dim: 128},
-	{id: "qwen3-30b-a3b", layers: 48, heads: 4, dim: 128},
-	{id: "qwen3-235b-a22b", layers: 94, heads: 4, dim: 128},
-	{id: "qwen3-coder-480b-a35b", layers: 62, heads: 8, dim: 128},
-	{id: "mixtral-8x7b", layers: 32, heads: 8, dim: 128},
-	{id: "mixtral-8x22b", layers: 56, heads: 8, dim: 128},
-	{id: "glm-4.5", layers: 92, heads: 8, dim: 128},
-	{id: "glm-4.5-air", layers: 46, heads: 8, dim: 128},
-	{id: "minimax-m2", layers: 62, heads: 8, dim: 128},
-	{id: "phi-4", layers: 40, heads: 10, dim: 128},
-	{id: "deepseek-v2-lite", layers: 27, latentRank: 512, latentPos: 64},
-	{id: "deepseek-v3", layers: 61, latentRank: 512, latentPos: 64},
-	{id: "kimi-k2", layers: 61, latentRank: 512, latentPos: 64},
-}
-
-// Models are the models that are known by name. The caller owns what it gets.
+// Models are the models that are known by name, from the configurations that they
+// are published with. The caller owns what it gets. The cache is of the type that
+// the weights come with, unless the name says another: an engine that caches in
+// fp8 has components of half the bytes, and needs a deployment file.
 func Models() []Model {
-	out := make([]Model, len(models))
-	for i, a := range models {
-		out[i] = a.model()
+	var out []Model
+	for _, family := range [][]Model{headModels(), windowModels(), latentModels(), compressedModels(), stateModels()} {
+		for _, m := range family {
+			out = append(out, m)
+			for _, name := range sameCache[m.ID] {
+				out = append(out, Model{ID: name, Components: cloneComponents(m.Components)})
+			}
+		}
 	}
 	return out
 }
 
+// sameCache is the names of models that cache what another one does. They are
+// models of their own: their weights differ, so that they do not pair.
+var sameCache = map[string][]string{
+	"llama-3.1-70b": {"llama-3.3-70b"},
+	"glm-4.5":       {"glm-4.6", "glm-4.7"},
+	"minimax-m2":    {"minimax-m2.5", "minimax-m2.7"},
+	"deepseek-v3":   {"deepseek-r1", "deepseek-v3.1"},
+	"kimi-k2":       {"kimi-k2.5"},
+	"glm-5":         {"glm-5.1"},
+}
+
 // LookupModel finds a model by its name, whatever its case.
 func LookupModel(name string) (Model, bool) {
-	for _, a := range models {
-		if strings.EqualFold(a.id, name) {
-			return a.model(), true
+	for _, m := range Models() {
+		if strings.EqualFold(m.ID, name) {
+			return m, true
 		}
 	}
 	return Model{}, false
 }
 
-func (a attention) model() Model {
-	layers := make([]int, a.layers)
-	for i := range layers {
-		layers[i] = i
-	}
-	part := func(name string, heads, dim int) Component {
-		return Component{Name: name, Kind: Paged, Layers: layers, Heads: heads, HeadBytes: uint64(dim) * BF16.Bytes(), DType: BF16}
-	}
-	if a.latentRank > 0 {
-		return Model{ID: a.id, Components: []Component{part("latent", 1, a.latentRank+a.latentPos)}}
-	}
-	return Model{ID: a.id, Components: []Component{part("k", a.heads, a.dim), part("v", a.heads, a.dim)}}
-}
-
-// TokenBytes is what one token takes in the whole model.
-func (m *Model) TokenBytes() uint64 {
-	n := uint64(0)
-	for _, c := range m.Components {
-		n += uint64(len(c.Layers)) * uint64(c.Heads) * c.HeadBytes
+// TokenBytes is what each token adds to a request for good: the components that
+// keep all tokens, of compressed rows the part that is one token's. Windows and
+// state are not in it, as they do not grow; optional components are not, as they
+// belong to a draft model. It is exact where rows stand for a power of two.
+func (m *Model) TokenBytes() float64 {
+	n := 0.0
+	for i := range m.Components {
+		c := &m.Components[i]
+		if c.Kind == Paged && c.Window == 0 && !c.Optional {
+			n += float64(c.rowBytes()) / float64(c.rowTokens())
+		}
 	}
 	return n
+}
+
+// RequestBytes is what a request of a length takes in the whole model, each byte
+// counted once: all rows that are complete, the last tokens of the windows (not
+// the rest of their pages), and the state. Optional components are not counted.
+func (m *Model) RequestBytes(length uint64) uint64 {
+	n := uint64(0)
+	for i := range m.Components {
+		c := &m.Components[i]
+		if c.Optional {
+			continue
+		}
+		q := uint64(c.rowTokens())
+		switch {
+		case c.Kind == Slot && c.needed(length):
+			n += uint64(c.slotRows()) * c.rowBytes()
+		case c.Kind == Paged && c.Window > 0:
+			n += (length/q - (length-min(length, c.Window))/q) * c.rowBytes()
+		case c.Kind == Paged:
+			n += length / q * c.rowBytes()
+		}
+	}
+	return n
+}
+
+// rowBytes is a row of the component in all its layers and heads.
+func (c *Component) rowBytes() uint64 {
+	return uint64(len(c.Layers)) * uint64(c.Heads) * c.HeadBytes
 }

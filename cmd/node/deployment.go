@@ -14,7 +14,9 @@ import (
 // deploymentFlags are the flags that say what is deployed on both sides.
 type deploymentFlags struct {
 	model, prefill, decode string
+	example                string
 	output                 string
+	changed                func(flag string) bool // it was given, whatever its default; nil: none was
 }
 
 const deploymentHelp = `A deployment is a YAML or JSON file,
@@ -28,19 +30,42 @@ const deploymentHelp = `A deployment is a YAML or JSON file,
   parallel: {tp: 2, pp: 2, dp: 1}
   pp_layers: [15, 17]        # optional; default: as even as possible
   page_tokens: 16
-  layout: nhd                # nhd: page, token, head; hnd: page, head, token
+  layout: nhd                # nhd: page, row, head; hnd: page, head, row; or an
+                             # order such as page,layer,row,head
 
-where layers is a count or a list such as 0-31,40, and a component may say
-optional: true. Or, with --model, it is a short form such as
+where layers is a count or a list such as 0-31,40. A component may also say
+
+  optional: true             # sent if both sides have it
+  row_tokens: 4              # tokens that one row stands for; page_tokens is a multiple
+  window: 1024               # only so many of the last tokens are kept
+  kind: slot                 # rows of a request, not of its tokens: slot_rows: 3;
+                             # with row_tokens, of the group of tokens that is open
+  tensor: conv               # lies beside the others of that name in one tensor
+
+and a deployment
+
+  parallel: {tp: 16, pp: 1, dp: 16, dp_attention: true}  # dp ranks share the tp ranks
+  parallel: {tp: 1, pp: 1, dp: 1, cp: 4, cp_split: tokens}
+                             # copies; pages: a range each; tokens: they take turns
+  page_align: 576            # bytes that the start of a page is a multiple of
+  slots: 64                  # of each rank, of slot components
+
+Or, with --model, it is a short form such as
 
   tp=2,pp=2,dp=1,page=16,layout=nhd,pp_layers=15,17
+  tp=16,dp=16,dp_attention=true,page=64    cp=4,cp_split=pages    dcp=8
 
-whose defaults are tp=1, pp=1, dp=1, page=16, layout=nhd.`
+whose defaults are tp=1, pp=1, dp=1, page=16, layout=nhd; dcp=8 is cp=8,cp_split=tokens.
+docs/kv.md explains all of it. Or, with --example, both
+sides and their model are a published deployment. kvferry models lists the models
+and the examples.`
 
 func (f *deploymentFlags) add(c *cobra.Command) {
 	c.Flags().StringVar(&f.model, "model", "", "model of the short form, such as llama-3.1-8b; an unknown name lists all")
-	c.Flags().StringVar(&f.prefill, "prefill", "", "prefill deployment: a file, or tp=..,pp=..,dp=..,page=..,layout=..,pp_layers=..")
+	c.Flags().StringVar(&f.prefill, "prefill", "", "prefill deployment: a file, or a short form such as tp=2,pp=2,page=16")
 	c.Flags().StringVar(&f.decode, "decode", "", "decode deployment: a file, or the short form")
+	c.Flags().StringVar(&f.example, "example", "", "published deployment instead of --model, --prefill and --decode; an unknown id lists all")
+	f.changed = c.Flags().Changed
 	c.Flags().StringVarP(&f.output, "output", "o", "text", "text or json")
 }
 
@@ -48,6 +73,9 @@ func (f *deploymentFlags) add(c *cobra.Command) {
 func (f *deploymentFlags) read() (prefill, decode *kv.Deployment, err error) {
 	if f.output != "text" && f.output != "json" {
 		return nil, nil, malformed("--output is %q, want text or json", f.output)
+	}
+	if f.changed != nil && f.changed("example") {
+		return f.readExample()
 	}
 	prefill, perr := readDeployment("prefill", f.prefill, f.model)
 	decode, derr := readDeployment("decode", f.decode, f.model)
@@ -59,6 +87,25 @@ func (f *deploymentFlags) read() (prefill, decode *kv.Deployment, err error) {
 			f.model, f.prefill, f.decode)
 	}
 	return prefill, decode, nil
+}
+
+// readExample is both deployments of an example, which leaves nothing for the flags
+// that say what is deployed.
+func (f *deploymentFlags) readExample() (prefill, decode *kv.Deployment, err error) {
+	var errs []error
+	for _, flag := range []string{"model", "prefill", "decode"} {
+		if f.changed(flag) {
+			errs = append(errs, fmt.Errorf("--%s is there beside --example %s, which has a model and both deployments: leave one out", flag, f.example))
+		}
+	}
+	e, ok := kv.LookupExample(f.example)
+	if !ok {
+		errs = append(errs, fmt.Errorf("--example: there is no example %q, want one of %s", f.example, exampleNames()))
+	}
+	if len(errs) > 0 {
+		return nil, nil, &exitError{exitMalformed, errors.Join(errs...)}
+	}
+	return &e.Prefill, &e.Decode, nil
 }
 
 // readDeployment reads what a flag says of a deployment: a file, or the short
@@ -104,6 +151,14 @@ func modelNames() string {
 	var names []string
 	for _, m := range kv.Models() {
 		names = append(names, m.ID)
+	}
+	return strings.Join(names, ", ")
+}
+
+func exampleNames() string {
+	var names []string
+	for _, e := range kv.Examples() {
+		names = append(names, e.ID)
 	}
 	return strings.Join(names, ", ")
 }

@@ -1,5 +1,6 @@
 // Command kvferry carries KV caches from prefill to decode engines: it runs
-// nodes, shows a whole cluster at work, checks deployments, and shows plans.
+// nodes, shows a whole cluster at work, checks deployments, shows plans, and lists
+// the models that it knows.
 package main
 
 import (
@@ -26,7 +27,7 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newDemoCommand(), newRunCommand(), newCheckCommand(), newPlanCommand(), newVersionCommand())
+	root.AddCommand(newDemoCommand(), newRunCommand(), newCheckCommand(), newPlanCommand(), newModelsCommand(), newVersionCommand())
 	return root
 }
 
