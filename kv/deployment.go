@@ -1,6 +1,7 @@
 package kv
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -134,8 +135,21 @@ func (v *validator) tensors() {
 			first[c.Tensor] = c
 			continue
 		}
-		if c.Kind != o.Kind || c.Window != o.Window || c.rowTokens() != o.rowTokens() || c.slotRows() != o.slotRows() || !slices.Equal(c.Layers, o.Layers) {
-			v.refuse("tensor", c.Name, c.Tensor, "%s and %s are both in tensor %q: want the same kind, layers, window, row_tokens and slot_rows", o.Name, c.Name, c.Tensor)
+		if c.Kind != o.Kind || c.Window != o.Window || c.rowTokens() != o.rowTokens() || c.slotRows() != o.slotRows() ||
+			c.Layout != o.Layout || c.PageAlign != o.PageAlign || !slices.Equal(c.Layers, o.Layers) {
+			v.refuse("tensor", c.Name, c.Tensor,
+				"%s and %s are both in tensor %q: want the same kind, layers, window, row_tokens, slot_rows, layout and page_align", o.Name, c.Name, c.Tensor)
+		}
+	}
+	for n := range v.i.Model.Components {
+		c := &v.i.Model.Components[n]
+		if c.Layout != "" {
+			if _, err := c.Layout.axes(); err != nil {
+				v.refuse("layout", c.Name, string(c.Layout), "component %q: %v", c.Name, err)
+			}
+		}
+		if c.PageAlign > maxRegion {
+			v.refuse("page_align", c.Name, strconv.FormatUint(c.PageAlign, 10), "component %q: page_align is %d bytes, want at most %d", c.Name, c.PageAlign, uint64(maxRegion))
 		}
 	}
 }
@@ -255,7 +269,6 @@ func MatchDeployments(prefill, decode *Deployment, prefillPages, decodePages uin
 func (d *Deployment) engine(r Rank, stage []int, pages uint32) Engine {
 	e := Engine{Rank: r}
 	at := uint64(0)
-	axes, _ := d.Layout.axes() // Malformed has refused another
 	main := d.layers()
 	for n := range d.Model.Components {
 		c := &d.Model.Components[n]
@@ -278,10 +291,11 @@ func (d *Deployment) engine(r Rank, stage []int, pages uint32) Engine {
 				t.components, t.shards = append(t.components, o), append(t.shards, d.shard(o, r))
 			}
 		}
+		axes, _ := cmp.Or(c.Layout, d.Layout).axes() // Malformed has refused another
 		if c.Kind == Slot {
-			at = t.layOut(axes, layers, d.slots(), 1, at)
+			at = t.layOut(axes, layers, d.slots(), cmp.Or(c.PageAlign, 1), at)
 		} else {
-			at = t.layOut(axes, layers, pages, d.PageAlign, at)
+			at = t.layOut(axes, layers, pages, cmp.Or(c.PageAlign, d.PageAlign), at)
 		}
 		e.Shards = append(e.Shards, t.shards...)
 	}

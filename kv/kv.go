@@ -59,8 +59,12 @@ type Component struct {
 
 	// Tensor names the tensor that Deployment puts the component into, beside the
 	// others of that name: the sections q, k and v of a convolution's state. "" for
-	// one of its own. It is a matter of layout alone, and the two sides may differ.
-	Tensor string
+	// one of its own. Layout and PageAlign are of that tensor, where they are not the
+	// Deployment's: keys first in a page and then their scales is hnd. All three are a
+	// matter of layout alone, and the two sides may differ.
+	Tensor    string
+	Layout    Layout
+	PageAlign uint64
 }
 
 // rowTokens is the tokens of a row, at least 1.

@@ -38,29 +38,33 @@ func compressedModels() []Model {
 // and on more; and a window of 128 tokens on all, the draft layer too. All paged
 // components are in pages of the same tokens, so pages hold a multiple of 128.
 func compressedModel(id string, layers int, more []int) Model {
-	// A latent row: 448 bytes of fp8, a rotated key of 64 elements in bf16, and eight
-	// bytes of scales and padding.
-	const rowBytes = 448 + 64*2 + 8
 	few, many := everyLayer(layers, 2, 2), append(more, everyLayer(layers, 2, 3)...)
-	row := func(name string, layers []int, bytes uint64, tokens uint32) Component {
-		c := sharedRows(name, layers, bytes, UINT8)[0]
-		c.RowTokens = tokens
-		return c
+	each := func(cs []Component, set func(c *Component)) []Component {
+		for i := range cs {
+			set(&cs[i])
+		}
+		return cs
 	}
+	// A latent row is 584 bytes: 448 of fp8, a rotated key of 64 elements in bf16, and
+	// eight of scales and padding. A page holds the scales behind the rest, and is
+	// padded to a multiple of 576 bytes.
+	const latentBytes, scaleBytes = 448 + 64*2, 8
+	latents := func(name string, layers []int, tokens uint32) []Component {
+		return each(inOneTensor(name, sharedRows(name, layers, latentBytes, UINT8), sharedRows(name+".scale", layers, scaleBytes, UINT8)),
+			func(c *Component) { c.RowTokens, c.PageAlign = tokens, latentBytes })
+	}
+	index := each(sparseIndex(few), func(c *Component) { c.Name, c.Tensor, c.RowTokens = "c4."+c.Name, "c4.index", 4 })
 	// The size of what engines keep of the group that is still open is an assumption,
 	// and no published figure: the input of the compressor, a row for each token of
 	// the group, of the 512 elements of a latent (of the 128 of an index) in f32, as
 	// they are before they are compressed and quantised.
-	open := func(of Component, elements uint64) Component {
-		return Component{Name: of.Name + ".open", Kind: Slot, Layers: of.Layers, Heads: 1, HeadBytes: elements * F32.Bytes(), DType: F32,
-			RowTokens: of.RowTokens, SlotRows: of.RowTokens}
+	open := func(name string, layers []int, tokens uint32, elements uint64) Component {
+		return Component{Name: name, Kind: Slot, Layers: layers, Heads: 1, HeadBytes: elements * F32.Bytes(), DType: F32, RowTokens: tokens, SlotRows: tokens}
 	}
-	c4, index, c128 := row("c4", few, rowBytes, 4), row("c4.index", few, indexBytes, 4), row("c128", many, rowBytes, 128)
 	swa := func(layers []int) []Component {
-		c := row("swa", layers, rowBytes, 1)
-		c.Window = 128
-		return []Component{c}
+		return each(latents("swa", layers, 1), func(c *Component) { c.Window = 128 })
 	}
-	return modelOf(id, []Component{c4, index, c128}, swa(firstLayers(layers)),
-		[]Component{open(c4, 512), open(index, 128), open(c128, 512)}, draftParts(swa(layersBehind(layers, 1))))
+	return modelOf(id, latents("c4", few, 4), index, latents("c128", many, 128), swa(firstLayers(layers)),
+		[]Component{open("c4.open", few, 4, 512), open("c4.index.open", few, 4, 128), open("c128.open", many, 128, 512)},
+		draftParts(swa(layersBehind(layers, 1))))
 }

@@ -38,13 +38,22 @@ func sharedRows(name string, layers []int, bytes uint64, dtype DType) []Componen
 	return []Component{{Name: name, Kind: Paged, Layers: layers, Heads: 1, HeadBytes: bytes, DType: dtype}}
 }
 
-// indexBytes is a row of the indexer of sparse attention: a key of 128 elements in
-// fp8 and its scale in f32.
-const indexBytes = 128 + 4
+// inOneTensor puts components into a tensor whose pages hold all rows of the first,
+// then all rows of the next.
+func inOneTensor(name string, cs ...[]Component) []Component {
+	all := slices.Concat(cs...)
+	for i := range all {
+		all[i].Tensor, all[i].Layout = name, HND
+	}
+	return all
+}
 
 // sparseIndex is the side buffer in which sparse attention looks for the tokens to
-// attend to.
-func sparseIndex(layers []int) []Component { return sharedRows("index", layers, indexBytes, UINT8) }
+// attend to: of each a key of 128 elements in fp8 and its scale in f32, 132 bytes.
+// A page holds the keys, then the scales.
+func sparseIndex(layers []int) []Component {
+	return inOneTensor("index", sharedRows("index.k", layers, 128*FP8E4M3.Bytes(), FP8E4M3), sharedRows("index.scale", layers, F32.Bytes(), F32))
+}
 
 // lastTokens is components that keep the last tokens alone.
 func lastTokens(window uint64, cs []Component) []Component {
@@ -61,6 +70,9 @@ func draftParts(parts ...[]Component) []Component {
 	cs := slices.DeleteFunc(slices.Concat(parts...), func(c Component) bool { return len(c.Layers) == 0 })
 	for i := range cs {
 		cs[i].Name, cs[i].Optional = "draft."+cs[i].Name, true
+		if cs[i].Tensor != "" {
+			cs[i].Tensor = "draft." + cs[i].Tensor
+		}
 	}
 	return cs
 }

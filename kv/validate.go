@@ -52,6 +52,25 @@ func (i *Instance) Validate() []Reason {
 	return sortReasons(v.reasons)
 }
 
+// ValidateRank is Validate of what one rank says, in an instance that may lack the
+// others: what an engine can be told before anybody pairs with it.
+func (i *Instance) ValidateRank(r Rank) []Reason {
+	v := &validator{i: i, size: map[uint64]uint32{}, sizeOf: map[uint64]Rank{}}
+	v.model()
+	v.sound = v.faults == 0
+	if !v.directions() {
+		return sortReasons(v.reasons)
+	}
+	e := i.engine(r)
+	if _, ok := i.index(r); !ok || e == nil {
+		v.refuse("rank", "", r.String(), "rank %v is not there, or beyond dp %d pp %d cp %d tp %d", r, i.DP, i.PP, i.CP, i.TP)
+		return v.reasons
+	}
+	v.engine(e)
+	v.metaRow(e)
+	return sortReasons(v.reasons)
+}
+
 // refuse notes a reason. got is the value that the side has.
 func (v *validator) refuse(field, component, got, format string, a ...any) {
 	v.faults++
@@ -88,6 +107,9 @@ func (v *validator) model() {
 		v.rowsOf(where, c)
 		if c.DType.Bytes() == 0 {
 			v.refuse("dtype", c.Name, c.DType.String(), "%s: dtype is %v, want one of %s", where, c.DType, dtypeNames())
+		}
+		if size := c.DType.Bytes(); size > 0 && c.HeadBytes%size != 0 {
+			v.refuse("head_bytes", c.Name, strconv.FormatUint(c.HeadBytes, 10), "%s: head_bytes is %d, want a multiple of the %d bytes of a %v", where, c.HeadBytes, size, c.DType)
 		}
 		v.within("heads", c.Name, where, c.Heads, 1, maxHeads)
 		if c.HeadBytes < 1 || c.HeadBytes > maxHeadBytes {
@@ -146,8 +168,8 @@ func (v *validator) ascending(component, where string, n int, layer func(int) in
 	return true
 }
 
-// sizes checks that there is exactly one engine for each rank, in roster order.
-func (v *validator) sizes() bool {
+// directions checks the sizes of the instance and how tokens are split.
+func (v *validator) directions() bool {
 	i := v.i
 	ok := true
 	for _, s := range []struct {
@@ -160,9 +182,15 @@ func (v *validator) sizes() bool {
 		v.refuse("cp_split", "", i.Split.String(), "parallel: cp_split is %v, want copies, pages or tokens", i.Split)
 		return false
 	}
-	if !ok {
+	return ok
+}
+
+// sizes checks that there is exactly one engine for each rank, in roster order.
+func (v *validator) sizes() bool {
+	if !v.directions() {
 		return false
 	}
+	i := v.i
 	want := uint64(i.DP) * uint64(i.PP) * uint64(i.CP) * uint64(i.TP) // each is below 2^15
 	if want > maxEngines || uint64(len(i.Engines)) != want {
 		v.refuse("engines", "", strconv.Itoa(len(i.Engines)), "%d engines, want dp %d x pp %d x cp %d x tp %d = %d, at most %d",
@@ -218,24 +246,7 @@ func (v *validator) engine(e *Engine) {
 // metaRows checks the metadata rows of all engines against one another.
 func (v *validator) metaRows() {
 	for n := range v.i.Engines {
-		e := &v.i.Engines[n]
-		m := &e.Meta
-		if m.Rows == 0 {
-			continue
-		}
-		if m.RowBytes == 0 {
-			v.refuse("meta_row_bytes", "", "0", "rank %v: metadata rows have 0 bytes, want at least 1", e.Rank)
-			continue
-		}
-		end, ok := extent(m.Offset, m.Rows, m.RowBytes, m.RowBytes)
-		v.inside(e, "", "metadata rows", m.Region, m.Offset, end, ok)
-		if v.meta == 0 {
-			v.meta, v.metaOf = m.RowBytes, e.Rank
-		}
-		if v.meta != m.RowBytes {
-			v.refuse("meta_row_bytes", "", strconv.FormatUint(m.RowBytes, 10),
-				"rank %v has metadata rows of %d bytes, rank %v of %d: want one size in an instance", e.Rank, m.RowBytes, v.metaOf, v.meta)
-		}
+		v.metaRow(&v.i.Engines[n])
 	}
 	// Half of the stage with rows would leave some receivers without a writer.
 	for dp := range v.i.DP {
@@ -248,6 +259,27 @@ func (v *validator) metaRows() {
 					last[n].Rank, last[n].Meta.Rows, v.i.Engines[len(v.i.Engines)-1].Rank, v.i.Engines[len(v.i.Engines)-1].Meta.Rows)
 			}
 		}
+	}
+}
+
+// metaRow checks the metadata rows of an engine.
+func (v *validator) metaRow(e *Engine) {
+	m := &e.Meta
+	if m.Rows == 0 {
+		return
+	}
+	if m.RowBytes == 0 {
+		v.refuse("meta_row_bytes", "", "0", "rank %v: metadata rows have 0 bytes, want at least 1", e.Rank)
+		return
+	}
+	end, ok := extent(m.Offset, m.Rows, m.RowBytes, m.RowBytes)
+	v.inside(e, "", "metadata rows", m.Region, m.Offset, end, ok)
+	if v.meta == 0 {
+		v.meta, v.metaOf = m.RowBytes, e.Rank
+	}
+	if v.meta != m.RowBytes {
+		v.refuse("meta_row_bytes", "", strconv.FormatUint(m.RowBytes, 10),
+			"rank %v has metadata rows of %d bytes, rank %v of %d: want one size in an instance", e.Rank, m.RowBytes, v.metaOf, v.meta)
 	}
 }
 

@@ -48,7 +48,8 @@ func (f *warner) warn(field, component, prefill, decode, format string, a ...any
 
 // rows warns of components that go in small rows.
 func (f *warner) rows() {
-	small := make(map[string]uint64)
+	small := make(map[string]uint64) // the bytes of its smallest rows
+	whole := make(map[string]uint64) // what a page of the pair has of it
 	for _, r := range f.Receivers(Route{}) {
 		for _, w := range f.Candidates(Route{}, r) {
 			p, err := f.Pair(Route{}, w, r, 0, loadTokens)
@@ -61,8 +62,8 @@ func (f *warner) rows() {
 					continue // once in a request
 				}
 				box := &p.Boxes[m.box]
-				if bytes := p.rowBytes(m); bytes < smallRow && (small[box.Component] == 0 || bytes < small[box.Component]) {
-					small[box.Component] = bytes
+				if bytes, all := p.rowBytes(m); bytes < smallRow && (small[box.Component] == 0 || bytes < small[box.Component]) {
+					small[box.Component], whole[box.Component] = bytes, all
 				}
 			}
 		}
@@ -80,21 +81,26 @@ func (f *warner) rows() {
 				small[o] = 0
 			}
 		}
+		advice := "start both sides with the same tp, cp and layout, or with heads outside of rows (layout hnd)"
+		if whole[c.Name] == bytes {
+			advice = "larger pages make longer rows"
+		}
 		f.warn("row_bytes", strings.Join(names, ", "), rowOrder(f.prefill, c), rowOrder(f.decode, c),
-			"rows of `%s` are %d bytes, and rows below %d cost more than they carry: start both sides with the same tp, cp and layout, or with heads outside of rows (layout hnd)",
-			strings.Join(names, "`, `"), bytes, smallRow)
+			"rows of `%s` are %d bytes, and rows below %d cost more than they carry: %s", strings.Join(names, "`, `"), bytes, smallRow, advice)
 	}
 }
 
 // rowBytes is the bytes of the rows of a move, within a piece of pages that both
-// sides have whole.
-func (p *Pair) rowBytes(m *move) uint64 {
+// sides have whole, and of all that the piece has.
+func (p *Pair) rowBytes(m *move) (bytes, all uint64) {
 	t := &p.tracks[m.track]
 	sn, _ := t.source.turns()
 	tn, _ := t.target.turns()
 	count := min(uint64(t.source.pageRows)/(t.rows.step/sn), uint64(t.target.pageRows)/(t.rows.step/tn))
 	box := &p.Boxes[m.box]
-	return rowsOf(uint32(max(1, count)), uint32(box.Heads.High-box.Heads.Low), box.RowBytes, m.source, m.target).bytes
+	heads := uint64(box.Heads.High - box.Heads.Low)
+	r := rowsOf(uint32(max(1, count)), uint32(heads), box.RowBytes, m.source, m.target)
+	return r.bytes, max(1, count) * heads * box.RowBytes
 }
 
 // rowOrder says how the first engine that holds a component lays out its rows.

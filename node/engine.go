@@ -205,7 +205,11 @@ func (c *EngineConfig) check() error {
 				return fmt.Errorf("memory[%d]: got %d bytes, the layout has %d", k, m.Len(), e.RegionBytes[k])
 			}
 		}
-		return nil
+		var errs []error
+		for _, r := range c.Layout.ValidateRank(c.Rank) {
+			errs = append(errs, r)
+		}
+		return errors.Join(errs...)
 	}
 	return fmt.Errorf("rank: the layout has no %s", c.Rank)
 }

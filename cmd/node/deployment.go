@@ -41,6 +41,7 @@ where layers is a count or a list such as 0-31,40. A component may also say
   kind: slot                 # rows of a request, not of its tokens: slot_rows: 3;
                              # with row_tokens, of the group of tokens that is open
   tensor: conv               # lies beside the others of that name in one tensor
+  layout: hnd                # of its tensor; so is page_align
 
 and a deployment
 

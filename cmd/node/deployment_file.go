@@ -172,6 +172,8 @@ func (r *fileReader) components(n *yaml.Node, path string) []kv.Component {
 			{"window", false, number(r, &c.Window)},
 			{"slot_rows", false, number(r, &c.SlotRows)},
 			{"tensor", false, r.text(&c.Tensor)},
+			{"layout", false, func(n *yaml.Node, path string) { parsed(r, n, path, &c.Layout, kv.ParseLayout) }},
+			{"page_align", false, number(r, &c.PageAlign)},
 		})
 		if c.Name != "" && slices.ContainsFunc(out, func(o kv.Component) bool { return o.Name == c.Name }) {
 			r.fail(n, path+".name", "component %q is there twice", c.Name)

@@ -26,6 +26,8 @@ type componentJSON struct {
 	Window    uint64 `json:"window,omitempty"`
 	SlotRows  uint32 `json:"slot_rows,omitempty"`
 	Tensor    string `json:"tensor,omitempty"`
+	Layout    string `json:"layout,omitempty"`
+	PageAlign uint64 `json:"page_align,omitempty"`
 }
 
 type modelJSON struct {
@@ -140,6 +142,7 @@ func modelsOf(models []kv.Model, examples []kv.Example, tokens uint64) modelsJSO
 			j.Components = append(j.Components, componentJSON{
 				Name: c.Name, Kind: c.Kind.String(), Layers: kv.FormatLayers(c.Layers), Heads: c.Heads, HeadBytes: c.HeadBytes, DType: c.DType.String(),
 				Optional: c.Optional, RowTokens: c.RowTokens, Window: c.Window, SlotRows: c.SlotRows, Tensor: c.Tensor,
+				Layout: string(c.Layout), PageAlign: c.PageAlign,
 			})
 		}
 		out.Models = append(out.Models, j)

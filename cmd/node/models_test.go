@@ -70,9 +70,9 @@ func TestModelsShowsOne(t *testing.T) {
 			"swa.v the last 1024 tokens 16 256 bf16 218,103,808 0-4,6-10",
 		}},
 		{"deepseek-v4-pro --tokens 130", []string{
-			"c4 a row of 4 tokens 1 584 uint8 560,640 2,4,6",
+			"c4 a row of 4 tokens 1 576 uint8 552,960 2,4,6",
 			"c128.open 128 rows of an open group of 128 tokens 1 2048 f32 8,126,464 0-1,3,5",
-			"[draft.swa] the last 128 tokens 1 584 uint8 74,752 61",
+			"[draft.swa] the last 128 tokens 1 576 uint8 73,728 61",
 		}},
 		{"falcon-h1-7b", []string{"ssm a row of a request 24 131072 f32 138,412,032 0-43", "conv.b 3 rows of a request 1 512 bf16 67,584 0-43"}},
 		{"dynamo-glm5", []string{
