@@ -191,15 +191,7 @@ func TestAnInterruptEndsTheRoomsAndTheNodes(t *testing.T) {
 
 func TestANodeThatFailsInTheStartIsSaid(t *testing.T) {
 	s := testDemo(t, "tp=2", "tp=1", nil)
-	l := &fakeLauncher{cluster: newFakeCluster(), started: make(chan *fakeProcess, 8)}
-	go func() {
-		for p := range l.started {
-			if p.name == "decode-1" {
-				close(p.node.done)
-				return
-			}
-		}
-	}()
+	l := &fakeLauncher{cluster: newFakeCluster(), failing: "decode-1"}
 	r, err := newPlay(s, l, io.Discard).run(t.Context())
 	if r != nil || err == nil || !strings.Contains(err.Error(), "start decode-1: the node failed") {
 		t.Fatalf("%v, %v", r, err)

@@ -298,6 +298,7 @@ func execute(c *kv.Copy, source, target []byte) uint64 {
 type fakeLauncher struct {
 	cluster *fakeCluster
 	started chan *fakeProcess
+	failing string // of a node: it has failed when it begins
 }
 
 type fakeProcess struct {
@@ -318,6 +319,9 @@ func (l *fakeLauncher) start(name, join string) (process, error) {
 	p := &fakeProcess{
 		name: name, in: inW, out: outR, ended: make(chan error, 1), cancel: cancel,
 		node: &fakeNode{cluster: l.cluster, name: name, done: make(chan struct{})},
+	}
+	if name == l.failing {
+		close(p.node.done)
 	}
 	go func() {
 		err := driveEngine(ctx, p.node, inR, outW, zap.NewNop())
