@@ -2,6 +2,7 @@ package kv
 
 import (
 	"encoding/binary"
+	"slices"
 	"testing"
 )
 
@@ -54,7 +55,12 @@ func (r *reader) instance(d *Deployment) *Instance {
 			s = &Shard{}
 		}
 		v := r.number(10)
-		switch r.u8() % 20 {
+		c := &i.Model.Components[int(v%uint64(len(i.Model.Components)))]
+		field := r.u8()
+		if field < 200 {
+			field %= 20
+		}
+		switch field {
 		case 0:
 			s.Heads.Low = int(v)
 		case 1:
@@ -68,7 +74,7 @@ func (r *reader) instance(d *Deployment) *Instance {
 		case 5:
 			s.PageTokens = uint32(v)
 		case 6:
-			s.Component = i.Model.Components[int(v%uint64(len(i.Model.Components)))].Name
+			s.Component = c.Name
 		case 7:
 			s.Layers[int(r.u8())%len(s.Layers)].Layer = int(v)
 		case 8:
@@ -97,23 +103,78 @@ func (r *reader) instance(d *Deployment) *Instance {
 		case 19:
 			c := &i.Model.Components[int(r.u8())%len(i.Model.Components)]
 			c.Layers = append([]int{int(v)}, c.Layers...)
+		case 200:
+			c.Window = r.number(40)
+		case 201:
+			c.RowTokens = uint32(r.number(10))
+		case 202:
+			c.SlotRows = uint32(r.number(6))
+		case 203:
+			c.Kind = Kind(r.number(4))
+		case 204:
+			i.Split = Split(r.number(4))
+		case 205:
+			i.CP, i.TP = i.TP, i.CP
+		case 206:
+			c.Optional = !c.Optional
 		}
 	}
 	return i
 }
 
+// fuzzed is the deployments that a fuzzer begins with: keys and values alone, or
+// everything that models have beside them, its tokens split over CP ranks or not.
+func fuzzed(base uint8, prefillTP, decodeTP int) (prefill, decode *Deployment) {
+	if base%4 == 0 {
+		return attentionOf(3, 4, prefillTP, 1, 2), attentionOf(3, 4, decodeTP)
+	}
+	all := func(tp int) *Deployment {
+		d := declared(tp, 8,
+			Component{Name: "k", Heads: 4, HeadBytes: 2, Layers: []int{0, 1, 2}},
+			Component{Name: "swa", Heads: 2, HeadBytes: 3, Layers: []int{0, 2}, Window: 9},
+			Component{Name: "c4", Heads: 1, HeadBytes: 2, Layers: []int{1}, RowTokens: 4},
+			Component{Name: "c4.open", Kind: Slot, Heads: 1, HeadBytes: 1, Layers: []int{1}, RowTokens: 4, SlotRows: 4},
+			Component{Name: "conv.q", Kind: Slot, Heads: 2, HeadBytes: 1, SlotRows: 3, Tensor: "conv"},
+			Component{Name: "conv.v", Kind: Slot, Heads: 4, HeadBytes: 1, SlotRows: 3, Tensor: "conv"})
+		d.MetaRows, d.MetaRowBytes, d.Slots = 1, 8, 2
+		return d
+	}
+	prefill, decode = all(prefillTP), all(decodeTP)
+	switch base % 4 {
+	case 1:
+		prefill.PP = 2
+	case 2:
+		return prefill.withSplit(2, PageRanges), decode.withSplit(2, Interleaved)
+	case 3:
+		return prefill.withSplit(3, Interleaved), decode.withSplit(2, PageRanges)
+	}
+	return prefill, decode
+}
+
 // FuzzMatch: whatever comes off the wire is refused by name or can be planned
 // with, and then every row lies within its region and no two rows share a byte.
 func FuzzMatch(f *testing.F) {
-	f.Add([]byte{0}, uint16(0), uint16(9))
-	f.Add([]byte{1, 0, 0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 2}, uint16(3), uint16(9))
-	f.Add([]byte{3, 0, 1, 0xfe, 1, 8, 2, 1, 0xfd, 20, 1, 9, 0, 3, 5, 12}, uint16(1), uint16(12))
+	f.Add([]byte{0}, uint16(0), uint16(9), uint8(0))
+	f.Add([]byte{1, 0, 0, 0xff, 1, 2, 3, 4, 5, 6, 7, 8, 2}, uint16(3), uint16(9), uint8(0))
+	f.Add([]byte{3, 0, 1, 0xfe, 1, 8, 2, 1, 0xfd, 20, 1, 9, 0, 3, 5, 12}, uint16(1), uint16(12), uint8(0))
 	// A shard of a component that is unsound itself, in a region that is none.
-	f.Add([]byte("000200020000b"), uint16(245), uint16(56))
-	f.Fuzz(func(t *testing.T, b []byte, prefix, length uint16) {
+	f.Add([]byte("000200020000b"), uint16(245), uint16(56), uint8(0))
+	for base := range uint8(4) {
+		f.Add([]byte{0}, uint16(5), uint16(30), base)
+		for field := byte(200); field <= 206; field++ { // one new number on prefill, and the same on decode
+			one := []byte{1, 0, 0, 1, field, 5}
+			f.Add(slices.Concat([]byte{1}, one, []byte{1}, one), uint16(0), uint16(30), base)
+			f.Add(slices.Concat([]byte{0}, []byte{1, 0, 0, 3, field, 0xff, 1, 2, 3, 4, 5, 6, 7, 8}), uint16(9), uint16(31), base)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, prefix, length uint16, base uint8) {
 		r := reader{b}
-		p := r.instance(attentionOf(3, 4, 1+int(r.u8()%2), 1, 2))
-		d := r.instance(attentionOf(3, 4, 1+int(r.u8()%2)))
+		plain, other := fuzzed(base, 1+int(r.u8()%2), 1)
+		p := r.instance(plain)
+		if r.u8()%2 == 1 {
+			_, other = fuzzed(base, 1, 2)
+		}
+		d := r.instance(other)
 		if p == nil || d == nil {
 			return
 		}
@@ -130,6 +191,7 @@ func FuzzMatch(f *testing.F) {
 			}
 			return
 		}
+		fit.Warnings()
 		checkRows(t, fit, uint64(prefix), uint64(length)%64)
 	})
 }
@@ -159,8 +221,12 @@ func checkRows(t *testing.T, fit *Fit, prefix, length uint64) {
 			if err != nil {
 				return
 			}
+			bytes := 0
 			for _, c := range copies {
 				c.expand(func(s, d uint64) {
+					if bytes += int(min(c.Bytes, 4096)); bytes > 1<<20 {
+						return // more than can be looked at one by one
+					}
 					if s+c.Bytes > fit.prefill.Engines[w].RegionBytes[c.Source.Region] || d+c.Bytes > fit.decode.Engines[n].RegionBytes[c.Target.Region] {
 						t.Fatalf("row from %d to %d is outside: %+v", s, d, c)
 					}

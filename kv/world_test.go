@@ -23,7 +23,9 @@ func cell(component string, layer, head int, token uint64, n int) byte {
 	mix(uint64(head) + 1)
 	mix(token + 1)
 	mix(uint64(n) + 1)
-	return byte(h >> 29)
+	// A small difference is within a few low bits yet: spread it over the byte.
+	h = (h ^ h>>32) * 0x9e3779b97f4a7c15
+	return byte(h >> 56)
 }
 
 // drawModel draws a model: a cache of heads or of latents, and some of what models
