@@ -60,8 +60,9 @@ type Engine struct {
 	Pairs   map[string]*messages.Pairing // by peer instance
 
 	rooms    map[messages.RoomID]*RoomBase
-	attempts map[uint64]uint32 // the attempt of each room that is open
-	waiting  map[string]bool   // peer instances whose new rooms wait
+	attempts map[uint64]uint32          // the attempt of each room that is open
+	waiting  map[string]bool            // peer instances whose new rooms wait
+	unfit    map[string]*messages.Cause // peer instances that do not work with this one
 	suspects map[messages.Node]bool
 	dropped  map[string]uint64 // messages that did not fit, by why
 	draining bool
@@ -90,6 +91,7 @@ func NewEngine(c EngineConfig, role messages.Role) (*Engine, error) {
 		rooms:    map[messages.RoomID]*RoomBase{},
 		attempts: map[uint64]uint32{},
 		waiting:  map[string]bool{},
+		unfit:    map[string]*messages.Cause{},
 		suspects: map[messages.Node]bool{},
 		dropped:  map[string]uint64{},
 	}, nil

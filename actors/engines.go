@@ -81,7 +81,7 @@ func (e *Engines) Receive(c actor.Context) {
 		e.onEngineEnded(c, m)
 	case *FromPeer:
 		e.onFromPeer(c, m)
-	case *PairUp, *PairWaiting, *PairDown, *EngineLost, *LinkUp, *LinkDown, *LinkSuspect, *LinkFenced, *LinkLost:
+	case *PairUp, *PairWaiting, *PairUnfit, *PairDown, *EngineLost, *LinkUp, *LinkDown, *LinkSuspect, *LinkFenced, *LinkLost:
 		e.forward(c, m)
 	case *actor.Terminated:
 		e.onTerminated(c, m)

@@ -18,6 +18,8 @@ func (e *Engine) OnLink(c actor.Context, m any) bool {
 		if e.ours(m.Prefill, m.Decode) {
 			e.waiting[e.peerOf(m.Prefill, m.Decode)] = true
 		}
+	case *PairUnfit:
+		e.onPairUnfit(c, m)
 	case *PairDown:
 		e.onPairDown(c, m)
 	case *EngineLost:
@@ -122,6 +124,27 @@ func (e *Engine) Pair(c actor.Context, r *RoomBase) {
 		}
 	}
 }
+
+// onPairUnfit ends the rooms that wait for a pairing that will not come.
+func (e *Engine) onPairUnfit(c actor.Context, m *PairUnfit) {
+	if !e.ours(m.Prefill, m.Decode) {
+		return
+	}
+	peer := e.peerOf(m.Prefill, m.Decode)
+	if m.Cause == nil {
+		delete(e.unfit, peer)
+		return
+	}
+	e.unfit[peer] = m.Cause
+	e.EachRoom(func(r *RoomBase) {
+		if r.Peer == peer && r.Pairing == nil {
+			e.Tell(c, r, transfer.Abort{Cause: m.Cause})
+		}
+	})
+}
+
+// Unfit is why no room with a peer instance is ever paired; nil: that is not known.
+func (e *Engine) Unfit(peer string) *messages.Cause { return e.unfit[peer] }
 
 func (e *Engine) onPairDown(c actor.Context, m *PairDown) {
 	if !e.ours(m.Prefill, m.Decode) {

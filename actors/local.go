@@ -115,6 +115,12 @@ type (
 	// PairWaiting: new rooms of the pair wait until PairUp or PairDown; open ones
 	// go on, and a grant that comes is served. (registry -> engines)
 	PairWaiting struct{ Prefill, Decode string }
+	// PairUnfit: the instances do not work together, and no room of theirs is ever
+	// paired; nil: that is not so any more. (registry -> engines)
+	PairUnfit struct {
+		Prefill, Decode string
+		Cause           *messages.Cause
+	}
 	// PairDown: the pairing has ended; another PairUp has other rosters.
 	// (registry -> engines)
 	PairDown struct {

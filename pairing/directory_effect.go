@@ -41,6 +41,14 @@ type (
 		Reasons         []*messages.Reason
 	}
 
+	// PairUnfit: the rosters of both instances are whole, and do not work together:
+	// no room of theirs will ever be paired, for these reasons. No reasons: that is
+	// not so any more, because a roster has changed.
+	PairUnfit struct {
+		Prefill, Decode string
+		Reasons         []*messages.Reason
+	}
+
 	// PairDown: the pairing has ended: an engine of either instance is dead, was
 	// detached or was replaced. Another PairUp has other rosters.
 	PairDown struct {
@@ -82,6 +90,7 @@ func (Attached) directoryEffect()    {}
 func (Refused) directoryEffect()     {}
 func (PairUp) directoryEffect()      {}
 func (PairWaiting) directoryEffect() {}
+func (PairUnfit) directoryEffect()   {}
 func (PairDown) directoryEffect()    {}
 func (EngineLost) directoryEffect()  {}
 func (ProbeNode) directoryEffect()   {}

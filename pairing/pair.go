@@ -27,6 +27,7 @@ type pair struct {
 	// told is the pairing that was told to be up; waiting: it is held back.
 	told    *messages.Pairing
 	waiting bool
+	unfit   bool // it was told that the rosters do not work together
 }
 
 // maxWordReasons bounds what one word says.
@@ -86,6 +87,9 @@ func (d *Directory) ordered() []*roster {
 // bury ends a pair of which an instance is gone.
 func (d *Directory) bury(p *pair) {
 	d.down(p, d.rosters[p.name.prefill], d.rosters[p.name.decode])
+	if p.unfit {
+		d.tellUnfit(p, false)
+	}
 	delete(d.pairs, p.name)
 	for _, n := range d.neighbors {
 		delete(n.owed, p.name)
@@ -120,9 +124,14 @@ func (d *Directory) consider(name pairName, prefill, decode *roster) {
 	if p.told != nil && (!whole || p.told.PrefillRoster != prefill.hash || p.told.DecodeRoster != decode.hash) {
 		d.down(p, prefill, decode)
 	}
+	changed := false
 	if whole && (p.fit == nil || p.prefill != prefill.hash || p.over != decode.hash) {
 		p.fit = kv.Match(prefill.kv, decode.kv)
 		p.prefill, p.over = prefill.hash, decode.hash
+		changed = true
+	}
+	if unfit := whole && !p.fit.Compatible(); p.unfit != unfit || unfit && changed {
+		d.tellUnfit(p, unfit)
 	}
 	nodes := d.counterparts(prefill, decode)
 	d.speakFor(p, prefill, decode, nodes)
@@ -134,6 +143,25 @@ func (d *Directory) consider(name pairName, prefill, decode *roster) {
 		p.waiting = true
 		d.emit(PairWaiting{Prefill: name.prefill, Decode: name.decode, Reasons: append(slices.Clone(p.word.GetReasons()), p.waits...)})
 	}
+}
+
+// tellUnfit tells why the rosters of a pair do not work together, or that it is
+// not known of them any more.
+func (d *Directory) tellUnfit(p *pair, unfit bool) {
+	e := PairUnfit{Prefill: p.name.prefill, Decode: p.name.decode}
+	if p.unfit = unfit; unfit {
+		e.Reasons = fitReasons(p.fit)
+	}
+	d.emit(e)
+}
+
+// fitReasons are the reasons of a fit on the wire.
+func fitReasons(f *kv.Fit) []*messages.Reason {
+	var out []*messages.Reason
+	for _, r := range f.Reasons() {
+		out = append(out, &messages.Reason{Field: r.Field, Component: r.Component, Prefill: r.Prefill, Decode: r.Decode, Text: r.Text})
+	}
+	return out
 }
 
 func (d *Directory) up(p *pair, prefill, decode *roster) {
@@ -178,9 +206,7 @@ func (d *Directory) speakFor(p *pair, prefill, decode *roster, nodes []messages.
 	}
 	w.Reasons = append(prefill.reasons(), decode.reasons()...)
 	if prefill.whole() && decode.whole() {
-		for _, r := range p.fit.Reasons() {
-			w.Reasons = append(w.Reasons, &messages.Reason{Field: r.Field, Component: r.Component, Prefill: r.Prefill, Decode: r.Decode, Text: r.Text})
-		}
+		w.Reasons = append(w.Reasons, fitReasons(p.fit)...)
 	}
 	w.Reasons = append(w.Reasons, shared(prefill, decode)...)
 	w.Reasons = append(w.Reasons, d.unreached(nodes)...)

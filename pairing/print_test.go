@@ -110,6 +110,8 @@ func printDirectory(e DirectoryEffect) string {
 		return fmt.Sprintf("pair up %s+%s: %d and %d engines", e.Pairing.Prefill, e.Pairing.Decode, len(e.Pairing.PrefillEngine), len(e.Pairing.DecodeEngine))
 	case PairWaiting:
 		return fmt.Sprintf("pair waiting %s+%s:%s", e.Prefill, e.Decode, printReasons(e.Reasons))
+	case PairUnfit:
+		return fmt.Sprintf("pair unfit %s+%s:%s", e.Prefill, e.Decode, printReasons(e.Reasons))
 	case PairDown:
 		return fmt.Sprintf("pair down %s+%s: %s", e.Prefill, e.Decode, e.Cause.GetText())
 	case EngineLost:

@@ -355,6 +355,7 @@ func (n *node) order(e DirectoryEffect) {
 		n.checkPair(e.Pairing)
 		name := e.Pairing.Prefill + "+" + e.Pairing.Decode
 		n.pairs[name], n.ready[name] = e.Pairing, true
+	case PairUnfit:
 	case PairWaiting:
 		n.ready[e.Prefill+"+"+e.Decode] = false
 	case PairDown:

@@ -1,12 +1,14 @@
 package tests
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"kvferry/actors"
 	"kvferry/kv"
 	"kvferry/messages"
 	"kvferry/node"
@@ -126,7 +128,8 @@ func TestTheErrorsOfTheFirstRequestComeBeforeIt(t *testing.T) {
 					}
 				}
 
-				// A caller that asks all the same waits in vain, on both sides.
+				// Who asks decode all the same is refused at once, with the reason. Prefill
+				// does not know for whom it computes: its room expires.
 				var ends []node.Result
 				for _, e := range senders {
 					s, err := e.prefill.Open(w.ctx(time.Minute), node.SendRequest{Room: 1, Tokens: 20, Wait: 5 * time.Second})
@@ -143,17 +146,15 @@ func TestTheErrorsOfTheFirstRequestComeBeforeIt(t *testing.T) {
 					ends = append(ends, end)
 				}
 				for _, e := range receivers {
-					r, err := e.decode.Receive(w.ctx(time.Minute), node.ReceiveRequest{Room: 1, Prefill: "p", Length: 20, Wait: 5 * time.Second})
-					if err != nil { // as well
-						t.Logf("decode opens no room: %v", err)
-						continue
+					since := time.Now()
+					_, err := e.decode.Receive(w.ctx(time.Minute), node.ReceiveRequest{Room: 1, Prefill: "p", Length: 20, Wait: 5 * time.Second})
+					var refused *actors.RefusedError
+					if !errors.As(err, &refused) || refused.Kind != messages.CauseKind_CAUSE_NOT_PAIRED || !strings.Contains(refused.Text, tc.text) {
+						t.Errorf("decode: got %v, want it refused as not paired, with %q", err, tc.text)
 					}
-					end, err := r.Wait(w.ctx(time.Minute))
-					r.Free()
-					if err != nil {
-						t.Errorf("receive: %v", err)
+					if took := time.Since(since); took > time.Second {
+						t.Errorf("decode refused after %v", took)
 					}
-					ends = append(ends, end)
 				}
 				for _, end := range ends {
 					if end.Complete || end.Kind != messages.CauseKind_CAUSE_EXPIRED || end.Bytes > 0 {
@@ -231,5 +232,38 @@ func TestAnEngineOfNoTensorMayBeThereBesideOthers(t *testing.T) {
 			t.Errorf("the stages sent %+v, want the second to write the metadata row alone", sent)
 		}
 		q.atRest()
+	})
+}
+
+// A room that decode opened before the prefill instance was whole ends when it is
+// known that the two do not fit, and not by its limit.
+func TestARoomEndsWhenItsPairDoesNotFit(t *testing.T) {
+	bubble(t, func(t *testing.T, w *world) {
+		receivers, _ := w.attachAll("d", stages(t, 3, 1), 5, false)
+		r, err := receivers[0].decode.Receive(w.ctx(time.Minute), node.ReceiveRequest{Room: 1, Prefill: "p", Length: 20, Wait: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		senders, _ := w.attachAll("p", stages(t, 4, 2), 1, true)
+		end, err := r.Wait(w.ctx(10 * time.Second))
+		if err != nil || end.Complete || end.Kind != messages.CauseKind_CAUSE_NOT_PAIRED || !strings.Contains(end.Cause, "prefill stage 1 (tp 0) sends 3") {
+			t.Errorf("the room ended with %+v, %v, want it not paired, with the reason", end, err)
+		}
+		r.Free()
+
+		// The right instance takes the place of the wrong one: rooms work.
+		for _, e := range senders {
+			if err := e.prefill.Detach(w.ctx(time.Minute)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		m := w.start("p-again", "10.0.0.4")
+		p := w.attach(m, "p", stages(t, 3, 1), kv.Rank{}, true)
+		if err := m.WaitPaired(w.ctx(30*time.Second), "p", "d"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		(&pair{w: w, prefill: []*engine{p}, decode: receivers[0]}).complete((&pair{w: w, prefill: []*engine{p}, decode: receivers[0]}).carry(ask{room: 2, length: 40}, true))
 	})
 }

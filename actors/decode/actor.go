@@ -76,6 +76,9 @@ func (a *Actor) Receive(c actor.Context) {
 	case *actors.LinkFenced:
 		a.OnLink(c, m)
 		a.onLinkFenced(c, m)
+	case *actors.PairUnfit:
+		a.OnLink(c, m)
+		a.onPairUnfit(c, m)
 	case *actors.Tick:
 		a.onTick(c, m)
 	case *actors.DrainEngine:
@@ -143,6 +146,9 @@ func (a *Actor) admit(m *actors.OpenReceive) error {
 	}
 	if m.Length == 0 || m.Prefix > m.Length {
 		return refuse(messages.CauseKind_CAUSE_BAD_CHUNK, "prefix is %d and length %d, want a length of at least 1 and a prefix of at most the length", m.Prefix, m.Length)
+	}
+	if why := a.Unfit(m.Prefill); why != nil {
+		return refuse(why.Kind, "%s", why.Text)
 	}
 	if p := a.Pairs[m.Prefill]; p != nil && m.PrefillDP >= p.Fit.Prefill().DP {
 		return refuse(messages.CauseKind_CAUSE_PROTOCOL, "prefill dp rank is %d, instance %s has %d", m.PrefillDP, m.Prefill, p.Fit.Prefill().DP)
@@ -246,6 +252,14 @@ func (a *Actor) inShare(m *actors.OpenReceive, beside actors.Claim) bool {
 // announcement.
 func (a *Actor) mayHold(m *actors.OpenReceive) bool {
 	return a.announced(m.Room) || a.inShare(m, a.unannounced)
+}
+
+// onPairUnfit refuses those that wait for pages for a room that is never paired.
+func (a *Actor) onPairUnfit(c actor.Context, m *actors.PairUnfit) {
+	for _, w := range a.waiting.Remove(func(w *actors.OpenReceive) bool { return a.Unfit(w.Prefill) != nil }) {
+		a.refuse(c, w, a.Unfit(w.Prefill))
+	}
+	a.serve(c)
 }
 
 func (a *Actor) onAbortRoom(c actor.Context, m *actors.AbortRoom) {

@@ -6,6 +6,7 @@ package registry
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -147,6 +148,8 @@ func (a *Actor) carry(c actor.Context, effects []pairing.DirectoryEffect) {
 		case pairing.PairWaiting:
 			a.config.Env.Log.Warn("new rooms of a pair wait", zap.String("prefill", e.Prefill), zap.String("decode", e.Decode), zap.Strings("reasons", texts(e.Reasons)))
 			c.Send(a.config.Engines, &actors.PairWaiting{Prefill: e.Prefill, Decode: e.Decode})
+		case pairing.PairUnfit:
+			a.tellUnfit(c, e)
 		case pairing.PairDown:
 			a.config.Env.Log.Warn("pair down", zap.String("prefill", e.Prefill), zap.String("decode", e.Decode), zap.String("cause", e.Cause.GetText()))
 			c.Send(a.config.Engines, &actors.PairDown{Prefill: e.Prefill, Decode: e.Decode, Cause: e.Cause})
@@ -164,6 +167,20 @@ func (a *Actor) carry(c actor.Context, effects []pairing.DirectoryEffect) {
 	}
 	a.timer.At(a.directory.Deadline())
 	a.tellReady()
+}
+
+// tellUnfit says that two instances do not work together, with every reason.
+func (a *Actor) tellUnfit(c actor.Context, e pairing.PairUnfit) {
+	m := &actors.PairUnfit{Prefill: e.Prefill, Decode: e.Decode}
+	if all := texts(e.Reasons); len(all) > 0 {
+		a.config.Env.Log.Error("instances do not work together", zap.String("prefill", e.Prefill), zap.String("decode", e.Decode), zap.Strings("reasons", all))
+		m.Cause = &messages.Cause{
+			Kind:   messages.CauseKind_CAUSE_NOT_PAIRED,
+			Text:   fmt.Sprintf("%s and %s do not work together: %s", e.Prefill, e.Decode, strings.Join(all, "; ")),
+			Origin: a.config.Self.String(),
+		}
+	}
+	c.Send(a.config.Engines, m)
 }
 
 // tellReady answers those who wait for a pair that is ready now.
