@@ -211,6 +211,13 @@ func (d *Deployment) Instance(pages uint32) (*Instance, []Reason) {
 	if n := mulCapped(mulCapped(uint64(d.attentionTP()), uint64(d.PP)), mulCapped(uint64(d.DP), uint64(d.cp()))); n > maxEngines {
 		v.refuse("parallel", "", strconv.FormatUint(n, 10), "tp %d x pp %d x dp %d x cp %d are more than %d engines", d.attentionTP(), d.PP, d.DP, d.cp(), maxEngines)
 	}
+	tensors := uint64(0)
+	for _, c := range d.Model.Components {
+		tensors += uint64(len(c.Layers)) * uint64(min(d.attentionTP(), maxEngines)) * uint64(min(d.DP, maxEngines)) * uint64(min(d.cp(), maxEngines))
+	}
+	if tensors > maxTensors {
+		v.refuse("parallel", "", strconv.FormatUint(tensors, 10), "the engines would hold %d tensors (layers of a component) together, want at most %d", tensors, maxTensors)
+	}
 	if len(v.reasons) > 0 {
 		return nil, sortReasons(v.reasons)
 	}

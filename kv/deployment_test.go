@@ -105,6 +105,17 @@ func TestDeploymentsThatAreNone(t *testing.T) {
 		{"a component twice", func(d *Deployment) { d.Model.Components[1].Name = "k" }, true, "components", "twice"},
 		{"heads that do not go over tp", func(d *Deployment) { d.TP = 3 }, false, "heads", "k has 8 heads, which do not go over tp 3"},
 		{"too many ranks", func(d *Deployment) { d.DP, d.TP = 1<<40, 8 }, false, "parallel", "more than 16384 engines"},
+		{"too many tensors", func(d *Deployment) { d.DP, d.TP, d.PP, d.PPLayers, d.Model.Components[0].Layers = 1024, 8, 1, nil, seq(0, 16384) }, false, "parallel", "134250496 tensors"},
+		{"dp attention that does not divide", func(d *Deployment) { d.DPAttention, d.TP, d.DP = true, 8, 3 }, true, "parallel.dp", "tp 8 does not divide over dp 3"},
+		{"a tensor of two kinds of rows", func(d *Deployment) {
+			d.edit("k", func(c *Component) { c.Tensor = "kv" })
+			d.edit("v", func(c *Component) { c.Tensor, c.RowTokens = "kv", 2 })
+		}, true, "tensor", "k and v are both in tensor"},
+		{"a component's layout", func(d *Deployment) { d.edit("v", func(c *Component) { c.Layout = "page" }) }, true, "layout", "component \"v\": layout is"},
+		{"pages of half a row", func(d *Deployment) { d.edit("v", func(c *Component) { c.RowTokens = 128 }) }, false, "page_tokens", "want a multiple of the 128 tokens of a row"},
+		{"rows of half an element", func(d *Deployment) { d.edit("v", func(c *Component) { c.HeadBytes = 3 }) }, true, "head_bytes", "multiple of the 2 bytes of a bf16"},
+		{"a window of a slot", func(d *Deployment) { d.edit("v", func(c *Component) { c.Kind, c.Window = Slot, 8 }) }, true, "window", "a slot component has no tokens"},
+		{"slots of pages", func(d *Deployment) { d.edit("v", func(c *Component) { c.SlotRows = 8 }) }, true, "slot_rows", "has no slots"},
 		{"a pool beyond 64 bits", func(d *Deployment) {
 			d.edit("k", func(c *Component) { c.HeadBytes = maxHeadBytes })
 			d.PageTokens = 60000

@@ -10,6 +10,7 @@ import (
 // every product of two numbers within 64 bits where it must be.
 const (
 	maxEngines    = 1 << 14
+	maxTensors    = 1 << 20 // of all engines: a layer of a component in a rank
 	maxComponents = 1 << 8
 	maxLayers     = 1 << 14 // layer numbers are below it
 	maxHeads      = 1 << 14
@@ -195,6 +196,16 @@ func (v *validator) sizes() bool {
 	if want > maxEngines || uint64(len(i.Engines)) != want {
 		v.refuse("engines", "", strconv.Itoa(len(i.Engines)), "%d engines, want dp %d x pp %d x cp %d x tp %d = %d, at most %d",
 			len(i.Engines), i.DP, i.PP, i.CP, i.TP, want, maxEngines)
+		return false
+	}
+	tensors := 0
+	for n := range i.Engines {
+		for k := range i.Engines[n].Shards {
+			tensors += len(i.Engines[n].Shards[k].Layers)
+		}
+	}
+	if tensors > maxTensors {
+		v.refuse("engines", "", strconv.Itoa(tensors), "the engines hold %d tensors (layers of a component) together, want at most %d", tensors, maxTensors)
 		return false
 	}
 	for n := range i.Engines {
