@@ -64,7 +64,7 @@ func TestPoolsGiveWhatARoomNeedsOrNothing(t *testing.T) {
 		slots, rows := make(map[uint32]bool), make(map[uint32]bool)
 		for _, r := range rooms {
 			for k, pool := range pools {
-				if err := pool.Covers(kv.Decode, r.at.Table(pool.Window), r.prefix, r.length, true); err != nil || r.at.Tables[k].Window != pool.Window {
+				if err := pool.Check(kv.Decode, r.at.Table(pool.Window), r.prefix, r.length); err != nil || r.at.Tables[k].Window != pool.Window {
 					t.Fatalf("tokens [%d,%d): %v", r.prefix, r.length, err)
 				}
 				for _, page := range r.at.Tables[k].Pages {

@@ -105,7 +105,9 @@ func TestDeploymentsThatAreNone(t *testing.T) {
 		{"a component twice", func(d *Deployment) { d.Model.Components[1].Name = "k" }, true, "components", "twice"},
 		{"heads that do not go over tp", func(d *Deployment) { d.TP = 3 }, false, "heads", "k has 8 heads, which do not go over tp 3"},
 		{"too many ranks", func(d *Deployment) { d.DP, d.TP = 1<<40, 8 }, false, "parallel", "more than 16384 engines"},
-		{"too many tensors", func(d *Deployment) { d.DP, d.TP, d.PP, d.PPLayers, d.Model.Components[0].Layers = 1024, 8, 1, nil, seq(0, 16384) }, false, "parallel", "134250496 tensors"},
+		{"too many tensors", func(d *Deployment) {
+			d.DP, d.TP, d.PP, d.PPLayers, d.Model.Components[0].Layers = 1024, 8, 1, nil, seq(0, 16384)
+		}, false, "parallel", "134250496 tensors"},
 		{"dp attention that does not divide", func(d *Deployment) { d.DPAttention, d.TP, d.DP = true, 8, 3 }, true, "parallel.dp", "tp 8 does not divide over dp 3"},
 		{"a tensor of two kinds of rows", func(d *Deployment) {
 			d.edit("k", func(c *Component) { c.Tensor = "kv" })

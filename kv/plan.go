@@ -106,7 +106,7 @@ func (p *Pair) sendsSlot() bool {
 // checkTarget checks where the receiver keeps the request. Within the pages and
 // slots of a valid instance every row is inside of its region.
 func (p *Pair) checkTarget(at *Placement) error {
-	if err := at.check(Decode, p.targetPools, p.Prefix, p.Length, true); err != nil {
+	if err := at.check(Decode, p.targetPools, p.Prefix, p.Length); err != nil {
 		return err
 	}
 	if p.sendsSlot() && at.Slot >= p.targetSlots {
@@ -119,9 +119,8 @@ func (p *Pair) checkTarget(at *Placement) error {
 }
 
 // check answers whether a placement has tables for the pools of a rank, and no
-// others, that cover what the pool needs of [prefix, length) with pages that are
-// there.
-func (p *Placement) check(side Side, pools []Pool, prefix, length uint64, exact bool) error {
+// others, with exactly what each needs of [prefix, length), in pages that are there.
+func (p *Placement) check(side Side, pools []Pool, prefix, length uint64) error {
 	for i, t := range p.Tables {
 		if i > 0 && p.Tables[i-1].Window >= t.Window {
 			return fmt.Errorf("%s pages: window %d stands behind window %d, want them ascending", side, t.Window, p.Tables[i-1].Window)
@@ -132,13 +131,11 @@ func (p *Placement) check(side Side, pools []Pool, prefix, length uint64, exact 
 	}
 	for _, pool := range pools {
 		t := p.Table(pool.Window)
-		if err := pool.Covers(side, t, prefix, length, exact); err != nil {
+		if err := pool.Check(side, t, prefix, length); err != nil {
 			return err
 		}
-		if exact {
-			if err := below(side, t.Pages, pool.Pages); err != nil {
-				return err
-			}
+		if err := below(side, t.Pages, pool.Pages); err != nil {
+			return err
 		}
 	}
 	return nil
