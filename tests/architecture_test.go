@@ -29,6 +29,8 @@ var mayImport = map[string]string{
 	"transfer":                "kv transport/rdma messages",
 	"transport/rdma/mem":      "transport/rdma",
 	"transport/rdma/tcp":      "transport/rdma",
+	"transport/rdma/memcopy":  "",
+	"transport/rdma/shm":      "transport/rdma transport/rdma/memcopy",
 	"transport/rdma/rdmatest": "transport/rdma",
 	"actors":                  "kv transport/rdma messages pairing transfer framework",
 	"actors/transport":        "kv transport/rdma messages pairing transfer actors framework",
