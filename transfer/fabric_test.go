@@ -95,6 +95,12 @@ func (w *world) revoke(e *engine, id rdma.GrantID) {
 	w.later(e, Revoked{Grant: id, Closed: g.closed})
 }
 
+// closeLate is a provider that learns by itself that what it had left open is closed.
+func (w *world) closeLate(g *placed) {
+	g.closed = true
+	w.later(g.owner, Revoked{Grant: g.id, Closed: true})
+}
+
 func (w *world) post(e *engine, f Post) {
 	to := w.engine(f.To)
 	l := w.link(e, to)

@@ -255,7 +255,9 @@ func (r *randomRoom) trouble() {
 		r.w.die(e)
 	case n == 3 && r.m.late && r.w.setting.verbs:
 		if g, ok := pickOf(r.rng, r.w.grants); ok && g.owner != nil {
-			g.stuck = !g.stuck
+			if g.stuck = !g.stuck; !g.stuck && g.gone && r.rng.IntN(2) == 0 {
+				r.w.closeLate(g)
+			}
 		}
 	case n == 2 && r.m.late:
 		r.w.tick(time.Duration(r.rng.IntN(20)) * time.Second)

@@ -63,11 +63,12 @@ func (r *Receiver) close() {
 
 func (r *Receiver) onRevoked(ev Revoked) {
 	w := r.writerBy(ev.Grant)
-	if w == nil || w.state != grantRevoking {
+	late := w != nil && w.state == grantOpen && ev.Closed // what had kept it open has ended
+	if w == nil || w.state != grantRevoking && !late {
 		return
 	}
 	if ev.Closed {
-		w.state = grantClosed
+		w.state, w.stuck = grantClosed, ""
 		return
 	}
 	w.state = grantOpen

@@ -95,7 +95,7 @@ func (p *player) play(args []string) {
 		p.network(args[0], args[1:])
 	case "land", "lose", "refuse", "unpost", "haunt", "arrive":
 		p.transport(args[0], args[1:])
-	case "fence", "down", "renew", "suspect", "trust", "stick", "unstick":
+	case "fence", "down", "renew", "suspect", "trust", "stick", "unstick", "close":
 		p.link(args[0], args[1:])
 	case "tick":
 		p.w.tick(p.duration(args[1]))
@@ -365,7 +365,8 @@ func pick2(pick func([]*flight) []*flight, list []*flight) []*flight {
 }
 
 // link carries out fence, down, renew, suspect and trust WRITER RECEIVER, and
-// stick and unstick, by which a fence cannot or can close that pair's grants.
+// stick and unstick, by which a fence cannot or can close that pair's grants; close is
+// unstick where the provider tells of it.
 func (p *player) link(command string, args []string) {
 	a, b := p.w.named(args[0]), p.w.named(args[1])
 	if a.prefill == b.prefill { // siblings have no data connection, and can be suspect
@@ -383,10 +384,13 @@ func (p *player) link(command string, args []string) {
 		p.w.renew(l)
 	case "suspect", "trust":
 		p.w.suspect(l, command == "suspect")
-	case "stick", "unstick":
+	case "stick", "unstick", "close":
 		for _, g := range p.w.grants {
-			if g.owner == l.decode && g.writer == l.prefill {
-				g.stuck = command == "stick"
+			if g.owner != l.decode || g.writer != l.prefill {
+				continue
+			}
+			if g.stuck = command == "stick"; command == "close" {
+				p.w.closeLate(g)
 			}
 		}
 	}

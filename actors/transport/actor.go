@@ -165,7 +165,7 @@ func (a *Actor) onPumped(c actor.Context, m *pumped) {
 		case rdma.Arrived:
 			a.arrived(c, ev, moved)
 		case rdma.Revoked:
-			a.revoked(c, ev)
+			a.revoked(c, m.provider, ev)
 		case rdma.Quiesced:
 			a.quiesced(c, m.provider, ev)
 		case rdma.Fenced:

@@ -12,14 +12,15 @@ import (
 	"kvferry/transport/rdma"
 )
 
-// grant is a grant that this node gave, until it is closed.
+// grant is a grant that this node gave, until every provider has closed it.
 type grant struct {
-	room   messages.RoomID
-	owner  *actor.PID
-	writer messages.Node
-	asked  int     // providers that have yet to answer Revoke
-	open   bool    // one of them could not close it
-	ending *ending // set when the engine is gone
+	room    messages.RoomID
+	owner   *actor.PID
+	writer  messages.Node
+	asked   map[*provider]bool   // those that have yet to answer Revoke
+	revoked bool                 // all have answered
+	open    map[*provider]string // those that could not close it, and why
+	ending  *ending              // set when the engine is gone
 }
 
 // onInstallGrant installs a grant with every provider: which of them carries the
@@ -46,7 +47,9 @@ func (a *Actor) onInstallGrant(c actor.Context, m *actors.InstallGrant) {
 			return
 		}
 	}
-	a.grants[m.Grant] = &grant{room: m.Room, owner: m.Owner, writer: m.Writer}
+	a.grants[m.Grant] = &grant{
+		room: m.Room, owner: m.Owner, writer: m.Writer, asked: map[*provider]bool{}, open: map[*provider]string{},
+	}
 	answer(nil)
 }
 
@@ -67,47 +70,93 @@ func (a *Actor) onRevokeGrant(c actor.Context, m *actors.RevokeGrant) {
 		c.Send(m.Owner, &actors.GrantRevoked{Room: m.Room, Grant: m.Grant, Closed: true})
 		return
 	}
-	if g.asked > 0 {
+	if len(g.asked) > 0 {
 		return // being revoked: one answer for all who ask meanwhile
 	}
-	g.open = false
-	g.asked = len(a.providers)
 	for _, p := range a.providers {
+		g.asked[p] = true
 		p.Revoke(m.Grant)
 	}
 }
 
-func (a *Actor) revoked(c actor.Context, ev rdma.Revoked) {
+// revoked takes what a provider says of a grant: its answer, or that what had kept
+// the grant open has ended.
+func (a *Actor) revoked(c actor.Context, p *provider, ev rdma.Revoked) {
 	g := a.grants[ev.Grant]
-	if g == nil || g.asked == 0 {
-		return // of a grant that was never wholly installed
+	if g == nil {
+		return // never wholly installed, or closed
 	}
-	g.open = g.open || !ev.Closed
-	if g.asked--; g.asked > 0 {
+	answers := g.asked[p]
+	delete(g.asked, p)
+	if ev.Closed {
+		delete(g.open, p)
+	} else if g.open[p] == "" {
+		g.open[p] = "the revoke left it open"
+	}
+	closed := len(g.open) == 0
+	switch {
+	case len(g.asked) > 0, !answers && !(g.revoked && closed):
 		return
+	case answers && g.ending != nil:
+		g.ending.grants--
+		g.ending.open++ // until it is forgotten
 	}
-	if !g.open {
-		delete(a.grants, ev.Grant)
-	}
+	g.revoked = g.revoked || answers
+	a.forgetIfClosed(ev.Grant)
 	if g.ending != nil {
-		if g.ending.grants--; g.open {
-			g.ending.open++
-		}
 		a.endIfDone(g.ending)
 		return
 	}
-	c.Send(g.owner, &actors.GrantRevoked{Room: g.room, Grant: ev.Grant, Closed: !g.open})
+	c.Send(g.owner, &actors.GrantRevoked{Room: g.room, Grant: ev.Grant, Closed: closed})
 }
 
-// closeGrants forgets the grants to a node that a revoke had left open and that
-// its fence closed.
-func (a *Actor) closeGrants(writer messages.Node, open []rdma.OpenGrant) {
+// forgetIfClosed forgets a grant that was revoked and that no provider has open.
+func (a *Actor) forgetIfClosed(id rdma.GrantID) {
+	g := a.grants[id]
+	if !g.revoked || len(g.asked) > 0 || len(g.open) > 0 {
+		return
+	}
+	delete(a.grants, id)
+	if g.ending != nil {
+		g.ending.open--
+	}
+}
+
+// fencedGrants takes what the fence of one provider left open, and returns what all of
+// them have open of the node: a session moves from one provider to another, and what
+// the first could not close is not closed by a fence of the second.
+func (a *Actor) fencedGrants(p *provider, writer messages.Node, left []rdma.OpenGrant) (open []rdma.OpenGrant) {
 	for id, g := range a.grants {
-		stays := slices.ContainsFunc(open, func(o rdma.OpenGrant) bool { return o.Grant == id })
-		if g.writer == writer && g.open && g.asked == 0 && !stays {
-			delete(a.grants, id)
+		if g.writer != writer {
+			continue
+		}
+		if i := slices.IndexFunc(left, func(o rdma.OpenGrant) bool { return o.Grant == id }); i >= 0 {
+			g.open[p] = left[i].Reason
+		} else {
+			delete(g.open, p)
+		}
+		a.forgetIfClosed(id)
+		if g.ending != nil {
+			a.endIfDone(g.ending)
 		}
 	}
+	return a.openGrants(writer)
+}
+
+// openGrants is what providers could not close of the grants to a node.
+func (a *Actor) openGrants(writer messages.Node) (open []rdma.OpenGrant) {
+	for id, g := range a.grants { // a set: the order is nobody's
+		if g.writer != writer {
+			continue
+		}
+		for _, p := range a.providers {
+			if reason := g.open[p]; reason != "" {
+				open = append(open, rdma.OpenGrant{Grant: id, Reason: reason})
+				break
+			}
+		}
+	}
+	return open
 }
 
 func wireRanges(from []kv.Range, regions []*messages.Region, provider string) ([]rdma.Range, error) {

@@ -12,7 +12,7 @@ type ending struct {
 	done   func(open int)
 	tags   int // that have yet to be quiesced
 	grants int // that have yet to be revoked
-	open   int // that a revoke left open
+	open   int // that a revoke left open, and that are open still
 }
 
 // onEndOwner quiesces and revokes what a dead or stopped engine had in flight,
@@ -36,16 +36,19 @@ func (a *Actor) onEndOwner(c actor.Context, m *actors.EndOwner) {
 	a.endIfDone(e)
 }
 
-// endIfDone deregisters the memory when nothing of the engine is in flight.
+// endIfDone deregisters the memory when nothing of the engine is in flight. That a
+// grant is open is told; the memory goes when it is closed, if ever.
 func (a *Actor) endIfDone(e *ending) {
-	if e == nil || e.done == nil || e.tags > 0 || e.grants > 0 {
+	if e.tags > 0 || e.grants > 0 {
 		return
 	}
 	if e.open == 0 {
 		a.deregister(a.memory[e.owner])
 		delete(a.memory, e.owner)
 	}
-	done := e.done
-	e.done = nil
-	done(e.open)
+	if e.done != nil {
+		done := e.done
+		e.done = nil
+		done(e.open)
+	}
 }

@@ -63,8 +63,8 @@ func (a *Actor) disconnected(c actor.Context, ev rdma.Disconnected) {
 func (a *Actor) onFenceSession(c actor.Context, m *actors.FenceSession) {
 	id := rdma.SessionID{Peer: m.Node.String(), Generation: m.Generation}
 	s := a.sessionOf(id)
-	if s == nil { // never made here, or fenced already: nothing moves
-		c.Send(m.Reply, &actors.SessionFenced{Node: m.Node, Generation: m.Generation})
+	if s == nil { // never made here, or fenced already: nothing moves but what is open
+		c.Send(m.Reply, &actors.SessionFenced{Node: m.Node, Generation: m.Generation, Open: a.openGrants(m.Node)})
 		return
 	}
 	s.up, s.reply = false, m.Reply
@@ -77,9 +77,9 @@ func (a *Actor) fenced(c actor.Context, ev rdma.Fenced) {
 	if s == nil {
 		return
 	}
-	a.closeGrants(s.node, ev.Open)
+	open := a.fencedGrants(s.provider, s.node, ev.Open)
 	delete(a.sessions, s.id.Peer)
-	c.Send(s.reply, &actors.SessionFenced{Node: s.node, Generation: s.generation, Open: ev.Open})
+	c.Send(s.reply, &actors.SessionFenced{Node: s.node, Generation: s.generation, Open: open})
 }
 
 // sessionOf is the session that an event of a provider speaks of, nil when it is

@@ -223,8 +223,9 @@ type (
 	}
 
 	// Revoked answers Revoke. Closed: nothing under this id lands any more.
-	// Otherwise only a fence of the peer's session closes it. All arrivals
-	// that were visible came before this event.
+	// Otherwise only a fence of the peer's session closes it, or the end of what
+	// held it open: a provider that learns of that tells Revoked once more, Closed,
+	// unasked. All arrivals that were visible came before this event.
 	Revoked struct {
 		Grant  GrantID
 		Closed bool

@@ -51,9 +51,9 @@
 // inside of one (SIGSTOP, a debugger, a frozen cgroup). Then Revoke answers open after
 // CopyTimeout, and Fence lists that one grant; all others close. It stays open until
 // the slot is clear or the process has ended, which a pidfd tells: then no thread of it
-// runs any more. Nobody is told of that moment; the next Fence of any generation of that
-// peer does not list the grant, the next Revoke is answered closed, and its region can
-// be deregistered.
+// runs any more. Once its session was fenced that moment is told, by one more Revoked;
+// from then on no Fence of any generation of that peer lists the grant, the next Revoke
+// is answered closed, and its region can be deregistered.
 //
 // A fence of this side waits for its own copier, hence for a chunk at most; what was not
 // finished is unknown if any of it was copied, although nothing is on its way. Quiesce

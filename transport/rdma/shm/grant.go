@@ -13,6 +13,7 @@ type grant struct {
 	rdma.Grant
 	lists   lists
 	revoked bool // nothing begins under it any more
+	left    bool // a Revoke was answered open: its end is told
 }
 
 // granted is how much of a table the grants to one peer take.
@@ -87,7 +88,9 @@ func (p *Provider) Revoke(id rdma.GrantID) {
 		p.awaitCopy(func() bool { return p.grants[id] != g || p.closeLocked(g) })
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.events.Push(rdma.Revoked{Grant: id, Closed: p.grants[id] != g || p.closeLocked(g)})
+		closed := p.grants[id] != g || p.closeLocked(g)
+		g.left = !closed
+		p.events.Push(rdma.Revoked{Grant: id, Closed: closed})
 	})
 }
 
@@ -179,11 +182,12 @@ func (p *Provider) dropInboundLocked(in *inbound) {
 	in.releaseLocked()
 }
 
-// closeRevokedLocked closes the grants that a revoke had left open, if it can now.
+// closeRevokedLocked closes the grants that a revoke had left open, if it can now,
+// and tells of them.
 func (p *Provider) closeRevokedLocked(peer string) {
 	for _, g := range p.grants { // each is closed by itself
-		if g.Peer == peer && g.revoked {
-			p.closeLocked(g)
+		if g.Peer == peer && g.revoked && p.closeLocked(g) && g.left {
+			p.events.Push(rdma.Revoked{Grant: g.ID, Closed: true})
 		}
 	}
 }

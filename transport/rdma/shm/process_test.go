@@ -209,10 +209,12 @@ func TestAProcessStoppedInsideACopyKeepsThatGrantOpenUntil(t *testing.T) {
 				t.Errorf("the region of an open grant: got %v, want ErrBusy", err)
 			}
 			r.signal(end)
-			for stop := time.Now().Add(patience); r.p.Deregister(r.region) != nil; time.Sleep(time.Millisecond) {
-				if time.Now().After(stop) {
-					t.Fatal("the grant was never closed")
-				}
+			told := await(t, &node{p: r.p}, func(ev rdma.Revoked) bool { return ev.Grant == held })
+			if !told.Closed {
+				t.Error("told unasked, the grant is open")
+			}
+			if err := r.p.Deregister(r.region); err != nil {
+				t.Errorf("the region of a closed grant: %v", err)
 			}
 			r.fill()
 			if open := r.fence(3); len(open) != 0 {
