@@ -47,6 +47,7 @@ type Link struct {
 	pending   *messages.Hello // to be answered when the fences have returned
 	misfits   [2]Misfit       // the last that were told: found by us, and by the peer
 	failed    map[string]time.Time
+	blamed    map[string]string // the reason that was told last, by provider
 
 	// Fences that have not returned, and what those that have left open.
 	fences []rdma.Generation
@@ -86,7 +87,7 @@ func NewLink(now time.Time, c LinkConfig) *Link {
 	}
 	return &Link{
 		c: c, low: smaller(c.Self, c.Peer), phase: waiting, redialAt: now,
-		numbers: numbers{sent: c.FirstNumber}, failed: map[string]time.Time{},
+		numbers: numbers{sent: c.FirstNumber}, failed: map[string]time.Time{}, blamed: map[string]string{},
 	}
 }
 

@@ -79,6 +79,10 @@ type (
 		Want  string
 	}
 
+	// ProviderFailed tells people that a provider could not connect, and why, once per
+	// reason. The next that both have is tried.
+	ProviderFailed struct{ Provider, Reason string }
+
 	// Left: the peer acknowledged our Bye, or did not in time. Once.
 	Left struct{ Acknowledged bool }
 
@@ -99,5 +103,6 @@ func (Lost) linkEffect()           {}
 func (Probed) linkEffect()         {}
 func (NotSent) linkEffect()        {}
 func (Misfit) linkEffect()         {}
+func (ProviderFailed) linkEffect() {}
 func (Left) linkEffect()           {}
 func (Closed) linkEffect()         {}

@@ -43,7 +43,7 @@ func (l *Link) onDisconnected(ev Disconnected) {
 	if ev.Err != nil {
 		text += ": " + ev.Err.Error()
 	}
-	l.blame()
+	l.blame(text)
 	l.drop(l.cause(messages.CauseKind_CAUSE_TRANSPORT, text))
 }
 
@@ -52,15 +52,20 @@ func (l *Link) onLimit() {
 	text := "did not show that it heard our answer"
 	if l.phase == connecting {
 		text = "session did not connect in time"
-		l.blame()
+		l.blame(text)
 	}
 	l.drop(l.cause(messages.CauseKind_CAUSE_EXPIRED, text))
 }
 
 // blame has the provider tried last for a while, if it never connected.
-func (l *Link) blame() {
-	if l.opened && !l.connected {
-		l.failed[l.provider] = l.now
+func (l *Link) blame(reason string) {
+	if !l.opened || l.connected {
+		return
+	}
+	l.failed[l.provider] = l.now
+	if l.blamed[l.provider] != reason {
+		l.blamed[l.provider] = reason
+		l.emit(ProviderFailed{Provider: l.provider, Reason: reason})
 	}
 }
 

@@ -45,6 +45,8 @@ func printLink(peer messages.Node, e LinkEffect) string {
 		return fmt.Sprintf("not sent to %s: %s: %s", peer, printBody(e.Body), e.Reason)
 	case Misfit:
 		return fmt.Sprintf("misfit %s: ours %v: %s: got %s, want %s", peer, e.Ours, e.Field, e.Got, e.Want)
+	case ProviderFailed:
+		return fmt.Sprintf("provider %s does not reach %s: %s", e.Provider, peer, e.Reason)
 	case Left:
 		return fmt.Sprintf("left %s: acknowledged %v", peer, e.Acknowledged)
 	case Closed:
