@@ -50,6 +50,10 @@ type Config struct {
 	// Timing is how fast gossip is.
 	Timing cluster.Timing
 
+	// Providers carry the data, the best first: each pair of nodes uses the first that
+	// both have and that connects them. nil means shm, then tcp.
+	Providers []string
+
 	// Rooms and Links are the limits and timeouts of rooms and of node pairs.
 	Rooms transfer.Limits
 	Links pairing.Limits
@@ -77,7 +81,8 @@ type Embed struct {
 	// each other. "" means kvferry.
 	Prefix string
 
-	// Providers replace tcp, in order of preference. They are closed with the node.
+	// Providers replace those that Config names, in order of preference. They are
+	// closed with the node.
 	Providers []rdma.Provider
 
 	// Gossip carries gossip in place of UDP and TCP.
@@ -127,6 +132,9 @@ func (c Config) resolve() (Config, error) {
 	}
 	if c.Embed.Clock == nil {
 		c.Embed.Clock = actors.RealClock{}
+	}
+	if err := c.resolveProviders(); err != nil {
+		return c, err
 	}
 	if c.Rooms, err = c.Rooms.Resolve(); err != nil {
 		return c, err

@@ -18,6 +18,8 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"actor port":     {Config{Name: "a", Bind: "127.0.0.1:65535"}, []string{"actor port", "65536"}},
 		"data port":      {Config{Name: "a", DataPort: -1}, []string{"data port", "-1"}},
 		"cluster":        {Config{Name: "a", Cluster: "ä"}, []string{"cluster", "ä"}},
+		"provider":       {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "ucx"}}, []string{"providers", "ucx", "shm, tcp"}},
+		"provider twice": {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "tcp"}}, []string{"providers", "tcp twice"}},
 		"nothing to say": {Config{Name: "a", Bind: "127.0.0.1:0"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

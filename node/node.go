@@ -33,8 +33,6 @@ import (
 	"kvferry/cluster"
 	"kvferry/messages"
 	"kvferry/node/remoting"
-	"kvferry/transport/rdma"
-	"kvferry/transport/rdma/tcp"
 )
 
 // Node is a running node.
@@ -174,33 +172,6 @@ func (n *Node) spawn(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// providers are the host's, or tcp.
-func (n *Node) providers() ([]rdma.Provider, error) {
-	if len(n.config.Embed.Providers) > 0 {
-		return n.config.Embed.Providers, nil
-	}
-	host, _, err := splitBind(n.config.Bind)
-	if err != nil {
-		return nil, err
-	}
-	p, err := tcp.Listen(tcp.Config{
-		Bind:          net.JoinHostPort(host, strconv.Itoa(n.config.DataPort)),
-		AdvertiseHost: n.config.advertisedHost(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	return []rdma.Provider{p}, nil
-}
-
-func endpoints(providers []rdma.Provider) []*messages.Endpoint {
-	var all []*messages.Endpoint
-	for _, p := range providers {
-		all = append(all, &messages.Endpoint{Provider: p.Name(), Endpoint: p.Endpoint()})
-	}
-	return all
 }
 
 // join starts gossip, which tells the peers who comes and goes.

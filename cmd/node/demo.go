@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"kvferry/kv"
+	"kvferry/node"
 )
 
 // demoFlags are the flags of demo.
@@ -81,7 +84,7 @@ Exit codes: 0, every room completed and every byte was right; 1, anything else.`
 	flags.Float64Var(&f.scale, "scale", 0, fmt.Sprintf("factor on token counts (default: %v, or 1 with --trace)", madeScale))
 	flags.IntVar(&f.layers, "layers", 0, "layers of the model (default: as many as memory and 20 seconds allow)")
 	flags.BoolVar(&f.flipByte, "flip-byte", false, "spoil one byte on the way, to see that the check sees it: exit code 1")
-	flags.StringVar(&f.provider, "provider", "tcp", "what moves the bytes: tcp")
+	flags.StringVar(&f.provider, "provider", "", fmt.Sprintf("what moves the bytes: %s (default: what nodes of one host choose)", strings.Join(node.Providers(), ", ")))
 	flags.DurationVar(&f.timeout, "timeout", 5*time.Minute, "limit of the whole demo")
 	return c
 }
@@ -99,8 +102,8 @@ func (f *demoFlags) check() error {
 		return malformed("--scale is %v, want more than 0 and at most 1000", f.scale)
 	case f.layers < 0:
 		return malformed("--layers is %d, want at least 1", f.layers)
-	case f.provider != "tcp":
-		return malformed("--provider is %q, want tcp", f.provider)
+	case f.provider != "" && !slices.Contains(node.Providers(), f.provider):
+		return malformed("--provider is %q, want one of %s", f.provider, strings.Join(node.Providers(), ", "))
 	case f.timeout <= 0:
 		return malformed("--timeout is %v, want more than 0", f.timeout)
 	}
@@ -151,7 +154,7 @@ func (f *demoFlags) run(ctx context.Context, c *cobra.Command) error {
 	if f.output == "json" {
 		say = c.ErrOrStderr()
 	}
-	p := newPlay(s, &processes{executable: self, logs: logs, cluster: fmt.Sprintf("demo-%d", os.Getpid())}, say)
+	p := newPlay(s, &processes{executable: self, logs: logs, cluster: fmt.Sprintf("demo-%d", os.Getpid()), provider: f.provider}, say)
 	if term.IsTerminal(int(os.Stderr.Fd())) {
 		p.progress = progress
 	}

@@ -33,6 +33,7 @@ type process interface {
 // processes launches `kvferry run --drive`, each with a log of its own.
 type processes struct {
 	executable, logs, cluster string
+	provider                  string // "": what nodes choose
 }
 
 type osProcess struct {
@@ -44,6 +45,9 @@ type osProcess struct {
 
 func (p *processes) start(name, join string) (process, error) {
 	args := []string{"run", "--drive", "--name", name, "--bind", "127.0.0.1:0", "--cluster", p.cluster}
+	if p.provider != "" {
+		args = append(args, "--providers", p.provider)
+	}
 	if join != "" {
 		args = append(args, "--join", join)
 	}

@@ -16,10 +16,10 @@ func sizeOf(t *testing.T, model, prefill, decode string, memory uint64, change f
 	if change != nil {
 		change(f)
 	}
-	if err := (&demoFlags{provider: "tcp", timeout: time.Second, scale: f.scale}).check(); err != nil {
+	if err := (&demoFlags{timeout: time.Second, scale: f.scale}).check(); err != nil {
 		t.Fatal(err)
 	}
-	f.provider, f.timeout = "tcp", time.Second
+	f.timeout = time.Second
 	if err := f.check(); err != nil {
 		t.Fatal(err)
 	}

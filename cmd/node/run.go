@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,6 +44,10 @@ does not matter who starts first. It listens on three ports: gossip (UDP and TCP
 --bind), its actors (one above, --actor-port) and the data of the tcp provider
 (two above, --data-port). Every node must be able to reach every other at them.
 
+Data goes by the first of --providers that both nodes of a pair have and that connects
+them: shm, shared memory, between processes of one user on one host, else tcp. The log
+says which, and why not another.
+
 On SIGINT or SIGTERM it takes no new rooms, waits for the open ones, says goodbye
 and leaves. A second signal ends it at once.`,
 		Example: `  kvferry run --name prefill-0 --bind 10.0.0.1:7946
@@ -56,6 +61,7 @@ and leaves. A second signal ends it at once.`,
 	flags.StringVar(&f.config.Advertise, "advertise", "", "ip or ip:port that others are told (default: what --bind says)")
 	flags.IntVar(&f.config.ActorPort, "actor-port", 0, "port of the actors (default: one above that of --bind)")
 	flags.IntVar(&f.config.DataPort, "data-port", 0, "port of the tcp provider (default: two above that of --bind)")
+	flags.StringSliceVar(&f.config.Providers, "providers", nil, "what carries the data, the best first (default "+strings.Join(node.Providers(), ",")+")")
 	flags.StringSliceVar(&f.config.Join, "join", nil, "host:port of the gossip of other nodes; tried for ever")
 	flags.StringVar(&f.config.Cluster, "cluster", "", "label of the cluster; others are not heard (default kvferry)")
 	flags.StringVar(&f.keyFile, "gossip-key-file", "", "file with a base64 key of 16, 24 or 32 bytes that encrypts gossip")

@@ -86,6 +86,11 @@ const (
 	// count is the peer's, and may be nonsense.
 	refusedMax = 1024
 
+	// collapseRest is how long the collapsing of huge pages rests, as a multiple of how
+	// long it worked: it copies a whole pool, and has a tenth of a core for that. It
+	// makes rows of some KiB up to a tenth faster, so nobody may wait for it.
+	collapseRest = 9
+
 	// acceptPause is how long the listener rests when the process has no file
 	// descriptor left.
 	acceptPause = 50 * time.Millisecond

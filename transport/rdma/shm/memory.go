@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -105,7 +106,7 @@ func openShared(fd int, n uint64, protection int) (*mapping, error) {
 }
 
 // collapse gives huge pages to the parts of a memfd of which half is there already,
-// until ctx is done. It changes how fast the memory is, never what is in it: where
+// slowly, until ctx is done. It changes how fast the memory is, never what is in it: where
 // the kernel has no MADV_COLLAPSE, or no huge page to give, it fails silently.
 func collapse(ctx context.Context, m *mapping) {
 	defer m.release()
@@ -124,8 +125,14 @@ func collapse(ctx context.Context, m *mapping) {
 		if 2*there < len(resident) {
 			continue // what nobody uses is not taken from the machine
 		}
+		began := time.Now()
 		if err := unix.Madvise(part, unix.MADV_COLLAPSE); errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOMEM) {
 			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(collapseRest * time.Since(began)):
 		}
 	}
 }
