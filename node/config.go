@@ -15,6 +15,7 @@ import (
 	"kvferry/pairing"
 	"kvferry/transfer"
 	"kvferry/transport/rdma"
+	"kvferry/transport/rdma/tcp"
 )
 
 // Config is one node. Name is required; the zero value of everything else is
@@ -53,6 +54,10 @@ type Config struct {
 	// Providers carry the data, the best first: each pair of nodes uses the first that
 	// both have and that connects them. nil means shm, then tcp.
 	Providers []string
+
+	// Checksum is which frames of the tcp provider have a sum that is checked before an
+	// arrival is told: off, sampled or full. "" means sampled, one of 16.
+	Checksum tcp.Checksum
 
 	// Rooms and Links are the limits and timeouts of rooms and of node pairs.
 	Rooms transfer.Limits

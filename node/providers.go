@@ -34,6 +34,7 @@ var makers = []maker{
 		return tcp.Listen(tcp.Config{
 			Bind:          net.JoinHostPort(host, strconv.Itoa(c.DataPort)),
 			AdvertiseHost: c.advertisedHost(),
+			Checksum:      c.Checksum,
 		})
 	}},
 }

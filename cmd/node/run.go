@@ -62,6 +62,7 @@ and leaves. A second signal ends it at once.`,
 	flags.IntVar(&f.config.ActorPort, "actor-port", 0, "port of the actors (default: one above that of --bind)")
 	flags.IntVar(&f.config.DataPort, "data-port", 0, "port of the tcp provider (default: two above that of --bind)")
 	flags.StringSliceVar(&f.config.Providers, "providers", nil, "what carries the data, the best first (default "+strings.Join(node.Providers(), ",")+")")
+	flags.StringVar((*string)(&f.config.Checksum), "checksum", "", "frames of tcp that are checked by CRC32C: off, sampled or full (default sampled)")
 	flags.StringSliceVar(&f.config.Join, "join", nil, "host:port of the gossip of other nodes; tried for ever")
 	flags.StringVar(&f.config.Cluster, "cluster", "", "label of the cluster; others are not heard (default kvferry)")
 	flags.StringVar(&f.keyFile, "gossip-key-file", "", "file with a base64 key of 16, 24 or 32 bytes that encrypts gossip")

@@ -30,6 +30,11 @@ type Config struct {
 	// FrameBytes. 0 means two frames.
 	WindowBytes int
 
+	// Checksum is which frames that this side sends have a CRC32C that the receiver
+	// checks before it tells of an arrival. A frame that fails it costs the session,
+	// and what was in flight is sent again. "" means ChecksumSampled.
+	Checksum Checksum
+
 	// WindowWrites is how many writes a session accepts before ErrFull. 0 means 256.
 	WindowWrites int
 
@@ -49,6 +54,15 @@ type Config struct {
 	// without an answer the session is lost. 0 means 5s.
 	KeepAlive time.Duration
 }
+
+// Checksum is a policy of sums.
+type Checksum string
+
+const (
+	ChecksumOff     Checksum = "off"     // TCP's own 16 bits, and those of the links
+	ChecksumSampled Checksum = "sampled" // one frame of 16: finds broken hardware
+	ChecksumFull    Checksum = "full"    // every frame: no byte is used that was not checked
+)
 
 // resolve fills in what is not given, and refuses what cannot be.
 func (c *Config) resolve() error {
@@ -73,6 +87,13 @@ func (c *Config) resolve() error {
 			return fmt.Errorf("tcp: %s: got %d, want %d to %d", n.name, n.got, n.low, n.high)
 		}
 	}
+	switch c.Checksum {
+	case "":
+		c.Checksum = ChecksumSampled
+	case ChecksumOff, ChecksumSampled, ChecksumFull:
+	default:
+		return fmt.Errorf("tcp: checksum: got %q, want off, sampled or full", c.Checksum)
+	}
 	for _, d := range []struct {
 		name string
 		got  time.Duration
@@ -96,6 +117,11 @@ func (c *Config) resolve() error {
 	}
 	c.AdvertiseHost = host
 	return nil
+}
+
+// sums reports whether a frame, by its number on its connection, has a sum.
+func (c *Config) sums(number uint64) bool {
+	return c.Checksum == ChecksumFull || c.Checksum == ChecksumSampled && number%sampleEvery == 1
 }
 
 func orDefault[T int | time.Duration](v *T, d T) {

@@ -82,6 +82,10 @@ type outgoing struct {
 	made    iovecs // where vec is made, kept for its memory
 	left    uint64 // bytes of vec
 	framed  bool   // vec is a frame, not acks
+	summed  bool   // it has a sum: its trailer follows when all else is written
+	skip    uint64 // bytes of vec before the payload, of a frame that is summed
+	sum     uint32
+	padded  bool // it was abandoned
 	trailer [trailerBytes]byte
 	acks    []byte // being written, taken from conn.acks
 	wrote   int
@@ -105,6 +109,7 @@ func (c *conn) writev(fd uintptr) bool {
 			return false
 		case 0:
 			c.out.wrote, c.out.err = n, nil
+			c.out.count(uint64(n))
 		default:
 			c.out.wrote, c.out.err = 0, e
 		}
@@ -115,15 +120,30 @@ func (c *conn) writev(fd uintptr) bool {
 // zeros pad what is abandoned.
 var zeros [discardBytes]byte
 
+// count adds n bytes that were written to the sum: the kernel has just read them, so
+// they are in the caches.
+func (o *outgoing) count(n uint64) {
+	if !o.framed || !o.summed {
+		return
+	}
+	o.sum = o.vec.sum(o.sum, o.skip, n)
+	o.skip -= min(o.skip, n)
+}
+
 // pad replaces what is left of the payload by zeros, and the trailer says so. What
 // is left of the head stays. A frame of which only the trailer is left is whole.
 func (o *outgoing) pad() {
 	o.framed = false // once
-	if o.left <= trailerBytes {
+	trailer := uint64(trailerBytes)
+	if o.summed {
+		trailer = 0 // it follows
+	}
+	if o.left <= trailer {
 		return
 	}
-	payload := min(o.left-trailerBytes, o.body.bytes)
-	head := o.left - trailerBytes - payload
+	o.padded = true
+	payload := min(o.left-trailer, o.body.bytes)
+	head := o.left - trailer - payload
 	o.made = o.made[:0]
 	if head > 0 {
 		o.made.buffer(o.head[uint64(len(o.head))-head:])
@@ -133,9 +153,24 @@ func (o *outgoing) pad() {
 		o.made.buffer(zeros[:n])
 		payload -= n
 	}
-	encodeTrailer(o.trailer[:], statusAbandoned)
-	o.made.buffer(o.trailer[:])
+	if !o.summed {
+		encodeTrailer(o.trailer[:], statusAbandoned, 0)
+		o.made.buffer(o.trailer[:])
+	}
 	o.vec = o.made
+}
+
+// close makes out the trailer of a frame that has a sum.
+func (o *outgoing) close() {
+	if o.padded {
+		encodeTrailer(o.trailer[:], statusAbandoned, 0)
+	} else {
+		encodeTrailer(o.trailer[:], statusWhole, o.sum)
+	}
+	o.framed = false // no source is read any more
+	o.made = o.made[:0]
+	o.made.buffer(o.trailer[:])
+	o.vec, o.left = o.made, trailerBytes
 }
 
 // writeAll writes vec, waiting for the socket as often as it takes.
@@ -164,6 +199,8 @@ type incoming struct {
 	left    uint64 // bytes of payload and trailer
 	trailer [trailerBytes]byte
 	refused string // why, when it is
+	summed  bool   // the payload is added to sum as it comes in
+	sum     uint32
 	discard []byte
 	read    int
 }
@@ -192,8 +229,17 @@ func (c *conn) readv(fd uintptr) bool {
 			in.read, c.readError = 0, io.ErrUnexpectedEOF
 		default:
 			in.read, c.readError = n, nil
+			in.count(uint64(n))
 		}
 		return true
+	}
+}
+
+// count adds n bytes that came in to the sum, while the grant is held open: they are
+// where they belong, and in the caches.
+func (in *incoming) count(n uint64) {
+	if in.summed && in.grant != nil && in.left > trailerBytes {
+		in.sum = in.vec.sum(in.sum, 0, min(n, in.left-trailerBytes))
 	}
 }
 

@@ -17,18 +17,21 @@ import (
 //	piece    region u64, offset u64, unit stride u64, bytes u64, count 2 x u32,
 //	         stride 2 x u64, runs u32, reserved u32
 //	run      first u32, count u32, step u32
-//	trailer  magic u32, status u32
+//	trailer  magic u32, status u32, sum u32
 //
 // A frame is head, body, payload, trailer: the pieces are the target side of what
 // it writes, never a record per row, and the payload is their rows in order. Its
-// trailer says whether the sender stood by it to the end. Frames of a connection
-// are numbered from 1 and acknowledged in order, each by a head of kind ack.
+// trailer says whether the sender stood by it to the end, and has the CRC32C of the
+// payload where the status of the head is statusSummed. Frames of a connection are
+// numbered from 1 and acknowledged in order, each by a head of kind ack.
 const (
 	kindFrame = 1
 	kindAck   = 2
 
 	statusLanded  = 1 // of an ack
 	statusRefused = 2
+
+	statusSummed = 1 // of a frame, whose status is else 0
 
 	trailerMagic    = 0x5459524b // "KRYT"
 	statusWhole     = 1          // of a trailer
@@ -38,7 +41,7 @@ const (
 	bodyBytes    = 32
 	pieceBytes   = 64
 	runBytes     = 12
-	trailerBytes = 8
+	trailerBytes = 12
 )
 
 // head begins every message.
@@ -71,8 +74,8 @@ func parseHead(b []byte) (h head, err error) {
 	case h.kind == kindAck:
 	case h.kind != kindFrame:
 		err = fmt.Errorf("message of kind %d, want %d or %d", h.kind, kindFrame, kindAck)
-	case h.status != 0 || h.body < bodyBytes || h.body > bodyMax:
-		err = fmt.Errorf("frame has status %d and %d bytes of body, want 0 and %d to %d", h.status, h.body, bodyBytes, bodyMax)
+	case h.status > statusSummed || h.body < bodyBytes || h.body > bodyMax:
+		err = fmt.Errorf("frame has status %d and %d bytes of body, want 0 or %d and %d to %d", h.status, h.body, statusSummed, bodyBytes, bodyMax)
 	case h.payload == 0 || h.payload > frameBytesMax:
 		err = fmt.Errorf("frame has %d bytes of payload, want 1 to %d", h.payload, frameBytesMax)
 	}
@@ -193,16 +196,22 @@ func (d *body) add(i int) error {
 	return nil
 }
 
-func encodeTrailer(b []byte, status uint32) {
+func encodeTrailer(b []byte, status, sum uint32) {
 	binary.LittleEndian.PutUint32(b[0:], trailerMagic)
 	binary.LittleEndian.PutUint32(b[4:], status)
+	binary.LittleEndian.PutUint32(b[8:], sum)
 }
 
-// parseTrailer reports whether the frame is whole.
-func parseTrailer(b []byte) (whole bool, err error) {
-	magic, status := binary.LittleEndian.Uint32(b[0:]), binary.LittleEndian.Uint32(b[4:])
+// parseTrailer reports whether the frame is whole, and its sum: 0 where there is none.
+func parseTrailer(b []byte, summed bool) (whole bool, sum uint32, err error) {
+	le := binary.LittleEndian
+	magic, status, sum := le.Uint32(b[0:]), le.Uint32(b[4:]), le.Uint32(b[8:])
 	if magic != trailerMagic || status != statusWhole && status != statusAbandoned {
-		return false, fmt.Errorf("trailer is %#x with status %d, want %#x with %d or %d", magic, status, uint32(trailerMagic), statusWhole, statusAbandoned)
+		return false, 0, fmt.Errorf("trailer is %#x with status %d, want %#x with %d or %d", magic, status, uint32(trailerMagic), statusWhole, statusAbandoned)
 	}
-	return status == statusWhole, nil
+	whole = status == statusWhole
+	if sum != 0 && !(whole && summed) {
+		return false, 0, fmt.Errorf("trailer has sum %#x, want 0: the frame has none", sum)
+	}
+	return whole, sum, nil
 }

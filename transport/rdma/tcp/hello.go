@@ -19,7 +19,7 @@ import (
 const (
 	helloMagic   = 0x4859524b // "KRYH"
 	welcomeMagic = 0x5759524b // "KRYW"
-	version      = 1
+	version      = 2
 
 	helloBytes   = 40
 	welcomeBytes = 8

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"hash/crc32"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -58,6 +59,21 @@ func (v *iovecs) advance(n uint64) {
 	}
 	*v = s
 }
+
+// sum adds the first n bytes to a CRC32C, but for skip bytes at the front.
+func (v iovecs) sum(crc uint32, skip, n uint64) uint32 {
+	for i := 0; n > 0; i++ {
+		part := unsafe.Slice(v[i].Base, min(n, v[i].Len))
+		n -= uint64(len(part))
+		over := min(skip, uint64(len(part)))
+		skip -= over
+		crc = crc32.Update(crc, castagnoli, part[over:])
+	}
+	return crc
+}
+
+// castagnoli has instructions on amd64 and arm64.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // call makes one readv or writev of at most iovecsMax entries.
 func (v iovecs) call(trap, fd uintptr) (int, unix.Errno) {

@@ -43,6 +43,11 @@ const (
 	// iovecsMax is what one readv or writev takes (UIO_MAXIOV).
 	iovecsMax = 1024
 
+	// sampleEvery is of how many frames of a connection one has a sum, the first
+	// included, where the policy is to sample: a link that flips bits shows within a
+	// hundred MiB, for less than a hundredth of the rate.
+	sampleEvery = 16
+
 	// discardBytes is the buffer for payload that is refused, and of the zeros that
 	// pad an abandoned frame: the size of a socket read that still pays.
 	discardBytes = 64 << 10

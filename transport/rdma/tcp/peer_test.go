@@ -84,6 +84,12 @@ func (x *silent) post(id rdma.WriteID, tag rdma.Tag, n uint64) {
 
 // readFrame reads one frame of a stripe.
 func readFrame(t *testing.T, c net.Conn) (h head, payload []byte, whole bool) {
+	h, payload, whole, _ = readSummed(t, c)
+	return h, payload, whole
+}
+
+// readSummed is readFrame, with the sum.
+func readSummed(t *testing.T, c net.Conn) (h head, payload []byte, whole bool, sum uint32) {
 	t.Helper()
 	raw := make([]byte, headBytes)
 	if _, err := io.ReadFull(c, raw); err != nil {
@@ -102,14 +108,20 @@ func readFrame(t *testing.T, c net.Conn) (h head, payload []byte, whole bool) {
 		t.Fatal(err)
 	}
 	payload = rest[h.body : len(rest)-trailerBytes]
-	if whole, err = parseTrailer(rest[len(rest)-trailerBytes:]); err != nil {
+	if whole, sum, err = parseTrailer(rest[len(rest)-trailerBytes:], h.status == statusSummed); err != nil {
 		t.Fatal(err)
 	}
-	return h, payload, whole
+	return h, payload, whole, sum
 }
 
 func TestQuiesceDoesNotWaitForAPeerThatDoesNotReadAndPadsTheRest(t *testing.T) {
-	p := listen(t, Config{Connections: 1, FrameBytes: frameBytesMax, WindowBytes: frameBytesMax})
+	for _, policy := range []Checksum{ChecksumOff, ChecksumFull} {
+		t.Run(string(policy), func(t *testing.T) { testPadding(t, policy) })
+	}
+}
+
+func testPadding(t *testing.T, policy Checksum) {
+	p := listen(t, Config{Connections: 1, FrameBytes: frameBytesMax, WindowBytes: frameBytesMax, Checksum: policy})
 	x := newSilent(t, p, "b")
 	for i := range x.from.Bytes() {
 		x.from.Bytes()[i] = 7

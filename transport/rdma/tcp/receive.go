@@ -12,8 +12,11 @@ import (
 func (c *conn) read() {
 	err := c.readMessages()
 	var bad *malformed
-	if errors.As(err, &bad) {
+	switch {
+	case errors.As(err, &bad):
 		c.provider.events.Push(rdma.Stale{Peer: c.id.Peer, Reason: "tcp: malformed message"})
+	case errors.Is(err, errChecksum):
+		c.provider.events.Push(rdma.Stale{Peer: c.id.Peer, Reason: errChecksum.Error()})
 	}
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the peer closed the connection")
@@ -70,6 +73,7 @@ func (c *conn) takeFrame(h *head) error {
 	}
 	in.left = h.payload + trailerBytes
 	in.refused = ""
+	in.summed, in.sum = h.status == statusSummed, 0
 	g, err := c.provider.admit(c.id.Peer, &in.body)
 	if err != nil {
 		in.refuse(err.Error())
@@ -79,12 +83,19 @@ func (c *conn) takeFrame(h *head) error {
 	if err := c.readAll(); err != nil {
 		return err
 	}
-	whole, err := parseTrailer(in.trailer[:])
+	whole, sum, err := parseTrailer(in.trailer[:], in.summed)
 	if err != nil {
 		return &malformed{err}
 	}
+	if in.summed && whole && in.grant != nil && sum != in.sum {
+		return fmt.Errorf("%w: frame %d of %d bytes has %#08x, its sender sent %#08x", errChecksum, h.number, h.payload, in.sum, sum)
+	}
 	return c.acknowledge(h.number, c.arrive(g, whole))
 }
+
+// errChecksum costs the session: what else came over the link is no better, and a
+// next generation sends it again.
+var errChecksum = errors.New("tcp: checksum mismatch")
 
 // place points the payload at the memory of the grant.
 func (in *incoming) place(g *grant) {

@@ -48,6 +48,12 @@ func (c *conn) writeSome() (sent bool, err error) {
 	if err := c.writeAll(); err != nil {
 		return false, err
 	}
+	if c.out.summed {
+		c.out.close()
+		if err := c.writeAll(); err != nil {
+			return false, err
+		}
+	}
 	c.out.framed = false
 	c.mu.Lock()
 	c.sending = nil
@@ -105,12 +111,19 @@ func (c *conn) encodeFrame(w *write) {
 	o.head = append(o.head[:0], make([]byte, headBytes)...)
 	o.head = o.body.encode(o.head)
 	h := head{kind: kindFrame, body: uint32(len(o.head) - headBytes), number: c.number, payload: o.body.bytes, write: w.id}
+	if o.summed = c.provider.config.sums(c.number); o.summed {
+		h.status = statusSummed
+	}
 	h.encode(o.head)
-	encodeTrailer(o.trailer[:], statusWhole)
 	o.made[0] = unix.Iovec{Base: &o.head[0], Len: uint64(len(o.head))}
-	o.made.buffer(o.trailer[:])
+	o.left = uint64(len(o.head)) + o.body.bytes
+	o.skip, o.sum, o.padded = uint64(len(o.head)), 0, false
+	if !o.summed {
+		encodeTrailer(o.trailer[:], statusWhole, 0)
+		o.made.buffer(o.trailer[:])
+		o.left += trailerBytes
+	}
 	o.vec, o.framed = o.made, true
-	o.left = uint64(len(o.head)) + o.body.bytes + trailerBytes
 }
 
 // settle takes an ack. The write completes with the last one, or when one of its

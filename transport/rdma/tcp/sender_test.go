@@ -35,7 +35,10 @@ func TestMalformedMessagesCostTheSession(t *testing.T) {
 		"stripe":         func(b []byte) { b[headBytes+16] = 1 },
 		"no run":         func(b []byte) { b[headBytes+24] = 0 },
 		"offset":         func(b []byte) { binary.LittleEndian.PutUint64(b[headBytes+bodyBytes+8:], 1<<63) },
-		"trailer":        func(b []byte) { b[len(b)-1] = 1 },
+		"trailer":        func(b []byte) { b[len(b)-trailerBytes] = 1 },
+		"trailer status": func(b []byte) { b[len(b)-trailerBytes+4] = 3 },
+		"needless sum":   func(b []byte) { b[len(b)-1] = 1 },
+		"status":         func(b []byte) { b[1] = 2 },
 		"ack of nothing": func(b []byte) { copy(b, make([]byte, headBytes)); b[0], b[1] = kindAck, statusLanded },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -139,7 +142,7 @@ func handFrame(g rdma.GrantID, to rdma.RegionID, number uint64, trailer uint32) 
 	h.encode(raw)
 	raw = append(raw, "12345678"...)
 	raw = append(raw, make([]byte, trailerBytes)...)
-	encodeTrailer(raw[len(raw)-trailerBytes:], trailer)
+	encodeTrailer(raw[len(raw)-trailerBytes:], trailer, 0)
 	return raw
 }
 

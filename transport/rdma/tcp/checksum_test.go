@@ -1,0 +1,125 @@
+package tcp
+
+import (
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"testing"
+
+	"kvferry/transport/rdma"
+)
+
+// summedFrame is handFrame with a sum.
+func summedFrame(g rdma.GrantID, to rdma.RegionID, number uint64, sum uint32) []byte {
+	raw := handFrame(g, to, number, statusWhole)
+	raw[1] = statusSummed
+	encodeTrailer(raw[len(raw)-trailerBytes:], statusWhole, sum)
+	return raw
+}
+
+// A frame of which a byte changed on the way is never told as an arrival: it costs the
+// session, and the reason is counted.
+func TestAFrameWithAWrongSumDoesNotArrive(t *testing.T) {
+	p := listen(t, Config{})
+	m, err := rdma.NewMemory("summed", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Close()
+		m.Close()
+	})
+	d, err := p.Register(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := rdma.GrantID{1}
+	if err := p.Grant(rdma.Grant{ID: id, Peer: "x", Ranges: []rdma.Range{
+		{Region: d.Region, Bytes: 8, Count: [2]uint32{1, 1}, Runs: []rdma.Run{{Count: 1}}},
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	g := rdma.Generation{Number: 1}
+	if err := p.Connect(rdma.Connection{Session: rdma.SessionID{Peer: "x", Generation: g}, Self: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	c := dialled(t, p, hello{from: "x", to: "b", generation: g, stripes: 1})
+	if err := readWelcome(c); err != nil {
+		t.Fatal(err)
+	}
+	sum := crc32.Checksum([]byte("12345678"), crc32.MakeTable(crc32.Castagnoli))
+	if status := acked(t, c, summedFrame(id, d.Region, 1, sum), 1); status != statusLanded {
+		t.Errorf("a frame with its sum is acknowledged with %d, want %d", status, statusLanded)
+	}
+	if a := awaitEvent[rdma.Arrived](t, p); a.Count != 1 {
+		t.Errorf("got %+v, want one arrival", a)
+	}
+	flipped := summedFrame(id, d.Region, 2, sum)
+	flipped[len(flipped)-trailerBytes-1] ^= 0x10
+	if _, err := c.Write(flipped); err != nil {
+		t.Fatal(err)
+	}
+	stale := false
+	for {
+		var evs [1]rdma.Event
+		if _, err := p.Poll(t.Context(), evs[:]); err != nil {
+			t.Fatal(err)
+		}
+		switch ev := evs[0].(type) {
+		case rdma.Arrived:
+			t.Errorf("%+v of a frame that is not what was sent", ev)
+		case rdma.Stale:
+			stale = ev.Reason == errChecksum.Error()
+		case rdma.Disconnected:
+			if !errors.Is(ev.Err, errChecksum) || !strings.Contains(ev.Err.Error(), "frame 2 of 8 bytes") {
+				t.Errorf("the session ended with %v, want a checksum mismatch of frame 2", ev.Err)
+			}
+			if !stale {
+				t.Error("the reason was not counted")
+			}
+			return
+		}
+	}
+}
+
+// What a sender says of its frames, by policy, is what is in them.
+func TestSumsAreThoseOfThePayload(t *testing.T) {
+	for policy, want := range map[Checksum]func(number uint64) bool{
+		ChecksumOff:     func(uint64) bool { return false },
+		ChecksumFull:    func(uint64) bool { return true },
+		ChecksumSampled: func(number uint64) bool { return number == 1 || number == 17 },
+		"":              func(number uint64) bool { return number == 1 || number == 17 },
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			p := listen(t, Config{Connections: 1, FrameBytes: frameBytesMin, Checksum: policy})
+			x := newSilent(t, p, "b")
+			rng := rand.New(rand.NewPCG(1, 1))
+			for i := range x.from.Bytes() {
+				x.from.Bytes()[i] = byte(rng.Uint32())
+			}
+			x.post(1, 1, 20*frameBytesMin)
+			for number := uint64(1); number <= 20; number++ {
+				h, payload, whole, sum := readSummed(t, x.conns[0])
+				if !whole || (h.status == statusSummed) != want(number) {
+					t.Fatalf("frame %d has status %d, whole %v", number, h.status, whole)
+				}
+				if got := crc32.Checksum(payload, castagnoli); want(number) && sum != got || !want(number) && sum != 0 {
+					t.Errorf("frame %d has sum %#x, its payload %#x", number, sum, got)
+				}
+				answer(t, x.conns[0], number)
+			}
+		})
+	}
+}
+
+// answer acknowledges a frame.
+func answer(t *testing.T, c net.Conn, number uint64) {
+	t.Helper()
+	var b [headBytes]byte
+	(&head{kind: kindAck, status: statusLanded, number: number}).encode(b[:])
+	if _, err := c.Write(b[:]); err != nil {
+		t.Fatal(err)
+	}
+}
