@@ -233,7 +233,7 @@ func (d *Deployment) Instance(pages uint32) (*Instance, []Reason) {
 			lo += n
 			for cp := range i.CP {
 				for tp := range i.TP {
-					i.Engines = append(i.Engines, d.engine(Rank{DP: dp, PP: pp, CP: cp, TP: tp}, stage, pages))
+					i.Engines = append(i.Engines, d.engine(Rank{DP: dp, PP: pp, CP: cp, TP: tp}, layers, stage, pages))
 				}
 			}
 		}
@@ -271,24 +271,17 @@ func MatchDeployments(prefill, decode *Deployment, prefillPages, decodePages uin
 	return f
 }
 
-// engine lays out one rank that serves these layers. Sizes beyond 64 bits are
+// engine lays out one rank that serves these layers, the stage, of the main ones. Sizes beyond 64 bits are
 // capped, for Validate to refuse.
-func (d *Deployment) engine(r Rank, stage []int, pages uint32) Engine {
+func (d *Deployment) engine(r Rank, main, stage []int, pages uint32) Engine {
 	e := Engine{Rank: r}
 	at := uint64(0)
-	main := d.layers()
 	for n := range d.Model.Components {
 		c := &d.Model.Components[n]
 		if c.Tensor != "" && slices.ContainsFunc(d.Model.Components[:n], func(o Component) bool { return o.Tensor == c.Tensor }) {
 			continue // laid out with the first of its tensor
 		}
-		var layers []int
-		for _, l := range c.Layers {
-			_, here := slices.BinarySearch(stage, l)
-			if _, staged := slices.BinarySearch(main, l); here || !staged && r.PP == d.PP-1 {
-				layers = append(layers, l)
-			}
-		}
+		layers := c.layersOf(main, stage, r.PP == d.PP-1)
 		if len(layers) == 0 {
 			continue
 		}
@@ -312,6 +305,27 @@ func (d *Deployment) engine(r Rank, stage []int, pages uint32) Engine {
 	}
 	e.RegionBytes = []uint64{at}
 	return e
+}
+
+// layersOf is the layers that a rank of a stage has of a component: those of the
+// stage, and in the last one those that no stage has. It walks the stage where it can:
+// there may be as many stages as layers.
+func (c *Component) layersOf(main, stage []int, last bool) (layers []int) {
+	if !last {
+		for _, l := range stage {
+			if _, has := slices.BinarySearch(c.Layers, l); has {
+				layers = append(layers, l)
+			}
+		}
+		return layers
+	}
+	for _, l := range c.Layers {
+		_, here := slices.BinarySearch(stage, l)
+		if _, staged := slices.BinarySearch(main, l); here || !staged {
+			layers = append(layers, l)
+		}
+	}
+	return layers
 }
 
 // slots is the slots of a rank.

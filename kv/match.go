@@ -145,7 +145,7 @@ func (f *Fit) compareLayers(p, d *Component) {
 	}{{d, p, Decode, f.prefill}, {p, d, Prefill, f.decode}} {
 		var extra []int
 		for _, l := range c.more.Layers {
-			if !slices.Contains(c.less.Layers, l) {
+			if _, has := slices.BinarySearch(c.less.Layers, l); !has { // ascending, as Validate wants
 				extra = append(extra, l)
 			}
 		}

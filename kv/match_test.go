@@ -220,6 +220,9 @@ func TestPlanNeverTruncates(t *testing.T) {
 		{"source begins behind", good, Chunk{To: 20, Source: AllTokens(PageTable{First: 8, Pages: []uint32{2, 3, 4}}, 0)}, 0, "first token is 8, want at most 4"},
 		{"source beyond the pool", good, Chunk{To: 20, Source: AllTokens(PageTable{Pages: []uint32{0, 1, 2, 3, 99}}, 0)}, 0, "prefill page is 99"},
 		{"chunk backwards", good, Chunk{From: 9, To: 8}, 0, "chunk begins at token 9 and ends at 8"},
+		{"chunk beyond the length", good, Chunk{From: 16, To: 21, Source: AllTokens(source, 0)}, 0, "chunk ends at token 21, want at most 20"},
+		{"chunk far beyond it", good, Chunk{To: 1<<64 - 1, Source: AllTokens(source, 0)}, 0, "chunk ends at token 18446744073709551615, want at most 20"},
+		{"last before the end", good, Chunk{To: 16, Source: AllTokens(source, 0), Last: true}, 0, "the last chunk ends at token 16, want 20"},
 		{"target metadata row", good, Chunk{To: 20, Source: AllTokens(source, 0)}, 1, "decode metadata row is 1, want below 1"},
 		{"source metadata row", good, Chunk{To: 20, Source: AllTokens(source, 7), Last: true}, 0, "prefill metadata row is 7, want below 1"},
 	} {
@@ -234,7 +237,7 @@ func TestPlanNeverTruncates(t *testing.T) {
 	if _, err := p.Targets(&twice); err == nil || !strings.Contains(err.Error(), "page 1 is there twice") {
 		t.Errorf("a page twice: %v", err)
 	}
-	for _, c := range []Chunk{{}, {To: 5}, {From: 20, To: 30}} {
+	for _, c := range []Chunk{{}, {To: 4}, {From: 20, To: 20}} {
 		if copies, err := p.Copies(c, &at); err != nil || len(copies) != 0 {
 			t.Errorf("chunk [%d,%d) of tokens that are not sent: %v, %v", c.From, c.To, copies, err)
 		}

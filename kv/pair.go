@@ -86,28 +86,71 @@ func (f *Fit) Pair(r Route, writer, receiver Rank, prefix, length uint64) (*Pair
 	if err != nil {
 		return nil, err
 	}
-	if prefix > length {
-		return nil, fmt.Errorf("prefix is %d, want at most the length %d", prefix, length)
+	if err := checkSpan(prefix, length); err != nil {
+		return nil, err
 	}
-	if length > maxTokens {
-		return nil, fmt.Errorf("length is %d tokens, want at most %d", length, uint64(maxTokens))
-	}
-	we, re := &f.prefill.Engines[w], &f.decode.Engines[n]
-	p := &Pair{
-		Writer: writer, Receiver: receiver, Prefix: prefix, Length: length,
-		sourcePools: f.prefill.Pools(writer), targetPools: f.decode.Pools(receiver),
-		sourceSlots: math.MaxUint32, targetSlots: math.MaxUint32,
-		sourceMeta: we.Meta, targetMeta: re.Meta,
-	}
+	p := f.newPair(w, n, prefix, length, f.decode.Pools(receiver))
 	var writers []int
 	f.boxes(r, n, func(b elected) {
 		writers = insertSorted(writers, b.writer)
 		if b.writer == w {
-			p.add(b, we.shard(b.c.Name), re.shard(b.c.Name))
+			p.add(b, f.prefill.Engines[w].shard(b.c.Name), f.decode.Engines[n].shard(b.c.Name))
 		}
 	})
 	p.Meta = f.metaWriter(r, n, writers) == w
 	return p, nil
+}
+
+// Pairs is Pair of each of the receiver's Candidates, in roster order, at the cost of
+// little more than one.
+func (f *Fit) Pairs(r Route, receiver Rank, prefix, length uint64) ([]*Pair, error) {
+	_, n, err := f.parties(r, Rank{DP: r.PrefillDP}, receiver)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSpan(prefix, length); err != nil {
+		return nil, err
+	}
+	var writers []int
+	pairs := make(map[int]*Pair)
+	pools := f.decode.Pools(receiver)
+	pair := func(w int) *Pair {
+		if pairs[w] == nil {
+			pairs[w] = f.newPair(w, n, prefix, length, pools)
+			writers = insertSorted(writers, w)
+		}
+		return pairs[w]
+	}
+	f.boxes(r, n, func(b elected) {
+		pair(b.writer).add(b, f.prefill.Engines[b.writer].shard(b.c.Name), f.decode.Engines[n].shard(b.c.Name))
+	})
+	pair(f.metaWriter(r, n, writers)).Meta = true
+	out := make([]*Pair, len(writers))
+	for i, w := range writers {
+		out[i] = pairs[w]
+	}
+	return out, nil
+}
+
+func checkSpan(prefix, length uint64) error {
+	if prefix > length {
+		return fmt.Errorf("prefix is %d, want at most the length %d", prefix, length)
+	}
+	if length > maxTokens {
+		return fmt.Errorf("length is %d tokens, want at most %d", length, uint64(maxTokens))
+	}
+	return nil
+}
+
+// newPair is a pair without boxes, of engines by their places in the rosters.
+func (f *Fit) newPair(w, n int, prefix, length uint64, targetPools []Pool) *Pair {
+	we, re := &f.prefill.Engines[w], &f.decode.Engines[n]
+	return &Pair{
+		Writer: we.Rank, Receiver: re.Rank, Prefix: prefix, Length: length,
+		sourcePools: f.prefill.Pools(we.Rank), targetPools: targetPools,
+		sourceSlots: math.MaxUint32, targetSlots: math.MaxUint32,
+		sourceMeta: we.Meta, targetMeta: re.Meta,
+	}
 }
 
 // parties finds the two engines of a pair.

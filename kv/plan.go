@@ -203,6 +203,12 @@ func (p *Pair) Copies(c Chunk, target *Placement) ([]Copy, error) {
 	if c.From > c.To {
 		return nil, fmt.Errorf("chunk begins at token %d and ends at %d", c.From, c.To)
 	}
+	if c.To > p.Length {
+		return nil, fmt.Errorf("chunk ends at token %d, want at most %d, the length of the request", c.To, p.Length)
+	}
+	if c.Last && c.To < p.Length {
+		return nil, fmt.Errorf("the last chunk ends at token %d, want %d, the length of the request", c.To, p.Length)
+	}
 	if c.Layers.Low < 0 || c.Layers.Low > c.Layers.High {
 		return nil, fmt.Errorf("chunk begins at layer %d and ends at %d", c.Layers.Low, c.Layers.High)
 	}

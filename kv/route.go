@@ -76,6 +76,10 @@ func (f *Fit) boxes(r Route, receiver int, visit func(elected)) {
 		}
 		for _, part := range f.held[r.PrefillDP][n] {
 			for _, class := range part {
+				// Most classes of many stages are none of this engine's: asked first.
+				if class.layers[len(class.layers)-1] < s.Layers[0].Layer || class.layers[0] > s.Layers[len(s.Layers)-1].Layer {
+					continue
+				}
 				layers := s.layersIn(class.layers)
 				if len(layers) == 0 {
 					continue

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/bits"
 	"strconv"
+	"unicode"
 )
 
 // Limits of what an instance may say. They are far beyond any engine and keep
@@ -19,10 +20,25 @@ const (
 	maxSlotRows   = 1 << 16
 	maxRegion     = 1 << 56 // bytes
 
+	// maxName is the characters of a component's name: names stand in what people read.
+	maxName = 256
+
 	// maxReasons bounds what a malformed instance makes us say. Behind it the
 	// reasons only repeat themselves.
 	maxReasons = 64
 )
+
+// printable reports whether a name can stand in a line of text and cannot pretend to
+// be another.
+func printable(name string) bool {
+	n := 0
+	for _, r := range name {
+		if n++; n > maxName || r == unicode.ReplacementChar || !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}
 
 // validator collects what is wrong with one instance.
 type validator struct {
@@ -98,8 +114,11 @@ func (v *validator) model() {
 	for n := range cs {
 		c := &cs[n]
 		where := fmt.Sprintf("component %q", c.Name)
-		if c.Name == "" {
+		switch {
+		case c.Name == "":
 			v.refuse("name", "", "", "component %d has no name", n)
+		case !printable(c.Name):
+			v.refuse("name", "", "", "component %d is called %q, want 1 to %d printable characters", n, c.Name, maxName)
 		}
 		if seen[c.Name] {
 			v.refuse("components", c.Name, "twice", "component %q is declared twice", c.Name)

@@ -20,6 +20,10 @@ const (
 	// prompt, and as many rooms as spread the elections of any replication in use.
 	loadTokens = 8192
 	loadRooms  = 64
+
+	// loadPairs bounds the pairs that are looked at for the load of all rooms: half a
+	// second of work. Of larger deployments fewer rooms are taken, and at least one.
+	loadPairs = 1 << 17
 )
 
 // Warnings are what works between the instances and costs more than it has to, in
@@ -51,11 +55,11 @@ func (f *warner) rows() {
 	small := make(map[string]uint64) // the bytes of its smallest rows
 	whole := make(map[string]uint64) // what a page of the pair has of it
 	for _, r := range f.Receivers(Route{}) {
-		for _, w := range f.Candidates(Route{}, r) {
-			p, err := f.Pair(Route{}, w, r, 0, loadTokens)
-			if err != nil {
-				return
-			}
+		pairs, err := f.Pairs(Route{}, r, 0, loadTokens)
+		if err != nil {
+			return
+		}
+		for _, p := range pairs {
 			for i := range p.moves {
 				m := &p.moves[i]
 				if m.track == slotTrack {
@@ -147,15 +151,16 @@ func (f *warner) load() {
 	sent := make([]uint64, len(senders))
 	total := uint64(0)
 	receivers := f.Receivers(Route{})
-	for room := range uint64(min(loadRooms, 4*len(senders))) {
+	rooms, seen := min(loadRooms, 4*len(senders)), 0
+	for room := 0; room < rooms && (room == 0 || seen+seen/room <= loadPairs); room++ {
 		for _, r := range receivers {
-			route := Route{Room: room}
-			for _, w := range f.Candidates(route, r) {
-				p, err := f.Pair(route, w, r, 0, loadTokens)
-				if err != nil {
-					return
-				}
-				n, _ := slices.BinarySearchFunc(senders, w, Rank.Compare)
+			pairs, err := f.Pairs(Route{Room: uint64(room)}, r, 0, loadTokens)
+			if err != nil {
+				return
+			}
+			seen += len(pairs)
+			for _, p := range pairs {
+				n, _ := slices.BinarySearchFunc(senders, p.Writer, Rank.Compare)
 				sent[n] += p.Bytes()
 				total += p.Bytes()
 			}
