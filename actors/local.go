@@ -294,12 +294,13 @@ type (
 	}
 	// Opened is what a room holds until it ends.
 	Opened struct{ At kv.Placement }
-	// SendChunk says that tokens up to To are computed: in all layers, or in those
-	// below Layers if that is above 0.
+	// SendChunk says that tokens up to To are computed: in all layers if it is Whole,
+	// else in those below Layers.
 	SendChunk struct {
 		Room   messages.RoomID
 		Handle Handle
 		To     uint64
+		Whole  bool
 		Layers int
 	}
 	// OpenReceive asks a decode engine for a room.

@@ -164,11 +164,15 @@ func (r *room) open(ctx context.Context, message func(opened func(*actors.Opened
 // Chunk says that the tokens before to are computed, so that they may be sent.
 // The last chunk ends at the length of the request; the state and the metadata row
 // have to be written before it. What does not fit fails the room.
-func (s *Send) Chunk(to uint64) { s.ChunkLayers(to, 0) }
-
-// ChunkLayers says that the layers below a number are computed for the tokens
-// before to, while those above are not: a chunk may be sent layer by layer. Calls
-// for a chunk go up, and Chunk ends it.
-func (s *Send) ChunkLayers(to uint64, layers int) {
-	s.engine.node.env.System.Root.Send(s.engine.pid, &actors.SendChunk{Room: s.id, Handle: s.handle, To: to, Layers: layers})
+func (s *Send) Chunk(to uint64) {
+	s.chunk(&actors.SendChunk{Room: s.id, Handle: s.handle, To: to, Whole: true})
 }
+
+// ChunkLayers says that the layers below a number, at least 1, are computed for the
+// tokens before to, while those above are not: a chunk may be sent layer by layer.
+// Calls for a chunk go up, and Chunk ends it.
+func (s *Send) ChunkLayers(to uint64, layers int) {
+	s.chunk(&actors.SendChunk{Room: s.id, Handle: s.handle, To: to, Layers: layers})
+}
+
+func (s *Send) chunk(m *actors.SendChunk) { s.engine.node.env.System.Root.Send(s.engine.pid, m) }

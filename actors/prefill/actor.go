@@ -249,13 +249,21 @@ func (a *Actor) onSendChunk(c actor.Context, m *actors.SendChunk) {
 	if r == nil || r.handle != m.Handle || !r.holds {
 		return // the caller's room has ended, and it was told
 	}
-	if m.To <= r.computed || m.To > r.tokens {
-		a.Tell(c, r.RoomBase, transfer.Abort{Cause: a.Cause(messages.CauseKind_CAUSE_BAD_CHUNK, fmt.Sprintf(
-			"chunk ends at token %d, want more than %d and at most %d", m.To, r.computed, r.tokens))})
+	bad := ""
+	switch {
+	case r.computed == r.tokens:
+		bad = fmt.Sprintf("chunk ends at token %d, want none: all %d tokens are sent already", m.To, r.tokens)
+	case m.To <= r.computed || m.To > r.tokens:
+		bad = fmt.Sprintf("chunk ends at token %d, want more than %d and at most %d", m.To, r.computed, r.tokens)
+	case !m.Whole && m.Layers < 1:
+		bad = fmt.Sprintf("chunk has the layers below %d, want at least 1", m.Layers)
+	}
+	if bad != "" {
+		a.Tell(c, r.RoomBase, transfer.Abort{Cause: a.Cause(messages.CauseKind_CAUSE_BAD_CHUNK, bad)})
 		return
 	}
 	chunk := transfer.Chunk{From: r.computed, To: m.To, Layers: m.Layers, Source: r.at, Last: m.To == r.tokens}
-	if m.Layers == 0 {
+	if m.Whole {
 		r.computed = m.To
 		if chunk.Last {
 			a.StampMeta(r.at.MetaRow, r.ID)
