@@ -210,12 +210,17 @@ func TestShortForm(t *testing.T) {
 		{"unknown model", "gpt", "tp=2", "tp=2", 1, `there is no model "gpt", want one of llama-3.1-8b`},
 		{"unknown field", "qwen3-8b", "tp=2,ep=2", "tp=2", 1, "--prefill: ep: no such field"},
 		{"field twice", "qwen3-8b", "tp=2,tp=2", "tp=2", 1, "--prefill: tp is there twice"},
+		{"dcp and cp", "qwen3-8b", "tp=1", "cp=4,dcp=2", 1, "dcp and cp are there, want one"},
+		{"cp and dcp", "qwen3-8b", "tp=1", "dcp=4,cp=2", 1, "dcp and cp are there, want one"},
+		{"dcp and a split", "qwen3-8b", "tp=1", "dcp=4,cp_split=pages", 1, "dcp and cp_split are there, want one"},
+		{"no truth", "qwen3-8b", "dp_attention=yes", "tp=1", 1, `dp_attention: is "yes", want true or false`},
 		{"no value", "qwen3-8b", "tp=2,hnd", "tp=2", 1, `"hnd" is no field with a value`},
 		{"below 1", "qwen3-8b", "tp=0", "tp=2", 1, "--prefill: tp: is 0"},
 		{"layout", "qwen3-8b", "layout=x", "tp=2", 1, `layout is "x"`},
 		{"pp_layers of another sum", "qwen3-8b", "pp=2,pp_layers=15,20", "tp=2", 1, "sum to 35 layers, want the 36"},
 		{"more stages than layers", "qwen3-8b", "pp=37", "tp=2", 1, "at most the 36 layers"},
 		{"no such file", "qwen3-8b", "nowhere.yaml", "tp=2", 1, "--prefill: open nowhere.yaml"},
+		{"an endless file", "qwen3-8b", "/dev/zero", "tp=2", 1, "/dev/zero has more than 16777216 bytes"},
 		{"no decode", "qwen3-8b", "tp=2", "", 1, "--decode is missing"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -261,6 +266,14 @@ func TestPlanArguments(t *testing.T) {
 				t.Errorf("exit code is %d, want %d, and %q in\n%s%s", code, tc.code, tc.want, stdout, stderr)
 			}
 		})
+	}
+	// A rank whose part lies before the prefix has none of the listed pages.
+	for _, tc := range []struct{ page, list string }{{"1", "0-15"}, {"16", "7"}} {
+		code, stdout, stderr := kvferry("plan", "--model", "llama-3.1-8b", "--prefill", "tp=1", "--decode", "cp=2,cp_split=pages,page="+tc.page,
+			"--tokens", "64", "--prefix", "48", "--dst-pages", tc.list)
+		if code != 0 || !strings.Contains(stdout, "16 tokens from token 48 on: 2097152 bytes") {
+			t.Errorf("pages of %s: exit code %d, %s%s", tc.page, code, stdout, stderr)
+		}
 	}
 	if code, stdout, stderr := kvferry("plan", "--model", "phi-4", "--prefill", "tp=4", "--decode", "tp=1", "--tokens", "4"); code != 2 || stdout != "" || !strings.Contains(stderr, "10 heads") {
 		t.Errorf("a plan of what cannot work: exit code %d, %q, %q", code, stdout, stderr)

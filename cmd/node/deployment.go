@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -116,13 +117,32 @@ func readDeployment(flag, value, model string) (*kv.Deployment, error) {
 	case value == "":
 		return nil, fmt.Errorf("--%s is missing: want a deployment file, or a short form such as tp=2,page=16 with --model", flag)
 	case isFile(value):
-		text, err := os.ReadFile(value)
+		text, err := readFile(value)
 		if err != nil {
 			return nil, fmt.Errorf("--%s: %w", flag, err)
 		}
 		return parseDeployment(value, text)
 	}
 	return parseShort("--"+flag, value, model)
+}
+
+// maxFile is the bytes of a deployment file: every layer of every component by its
+// number is a megabyte.
+const maxFile = 16 << 20
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if len(text) > maxFile {
+		return nil, fmt.Errorf("%s has more than %d bytes, want a deployment file of at most so many", name, maxFile)
+	}
+	return text, nil
 }
 
 // isFile tells a file from the short form: a name with no equals sign, or

@@ -34,6 +34,13 @@ func parseShort(where, text, model string) (*kv.Deployment, error) {
 		}
 		key = name
 		seen[name] = true
+		if other := "cp_split"; seen["dcp"] && (seen["cp"] || seen[other]) {
+			if seen["cp"] {
+				other = "cp"
+			}
+			errs = append(errs, fmt.Errorf("%s: dcp and %s are there, want one: dcp=N is cp=N,cp_split=tokens", where, other))
+			continue
+		}
 		if err := setShort(d, name, value, found || name == "pp_layers" || name == "layout"); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", where, err))
 		}
@@ -81,7 +88,9 @@ func setShort(d *kv.Deployment, name, value string, found bool) error {
 		d.CP, err = parseCount(value)
 		d.Split = kv.Interleaved
 	case "dp_attention":
-		d.DPAttention, err = strconv.ParseBool(value)
+		if d.DPAttention, err = strconv.ParseBool(value); err != nil {
+			err = fmt.Errorf("is %q, want true or false", value)
+		}
 	case "pp_layers":
 		var n int
 		n, err = parseCount(value)

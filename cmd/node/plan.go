@@ -149,7 +149,7 @@ func (f *planFlags) places(c *cobra.Command, flag, list string, i *kv.Instance, 
 		for _, p := range i.Pools(r) {
 			first, want := p.Need(prefix, length)
 			table := kv.PoolTable{Window: p.Window, PageTable: kv.PageTable{First: first}}
-			if given && p.Window == 0 {
+			if given && p.Window == 0 && want > 0 {
 				// The list is of the whole request; a rank may keep a part of it.
 				skip := int((first - prefix/p.Stripe()*p.Stripe()) / p.Stripe())
 				if used = max(used, skip+want); used > len(pages) {
@@ -157,7 +157,7 @@ func (f *planFlags) places(c *cobra.Command, flag, list string, i *kv.Instance, 
 				}
 				table.Pages = pages[skip : skip+want]
 			} else {
-				for k := range want {
+				for k := range want { // none of a rank whose part is before the prefix
 					table.Pages = append(table.Pages, uint32(k))
 				}
 				pool = max(pool, uint32(want))

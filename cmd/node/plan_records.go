@@ -40,15 +40,20 @@ func (s *sent) like(o *sent) bool {
 // each visits what is sent, by writer, receiver, component and layer.
 func (r *request) each(visit func(sent) error) error {
 	route := kv.Route{}
+	by := make(map[kv.Rank][]*kv.Pair) // writers
+	for _, to := range r.fit.Receivers(route) {
+		pairs, err := r.fit.Pairs(route, to, r.prefix, r.length)
+		if err != nil {
+			return err
+		}
+		for _, p := range pairs {
+			if len(p.Boxes) > 0 {
+				by[p.Writer] = append(by[p.Writer], p)
+			}
+		}
+	}
 	for _, w := range r.fit.Senders(route) {
-		for _, to := range r.fit.Receivers(route) {
-			p, err := r.fit.Pair(route, w, to, r.prefix, r.length)
-			if err != nil {
-				return err
-			}
-			if len(p.Boxes) == 0 {
-				continue
-			}
+		for _, p := range by[w] {
 			all, err := r.pair(p)
 			if err != nil {
 				return err
