@@ -41,6 +41,7 @@ var mayImport = map[string]string{
 	"node/remoting":           "framework",
 	"node":                    "*",
 	"cmd/node":                "*",
+	"cmd/node/bench":          "*",
 	"tests":                   "*",
 	"tests/fabric":            "*",
 	"scripts/testsummary":     "",

@@ -27,7 +27,7 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newDemoCommand(), newRunCommand(), newCheckCommand(), newPlanCommand(), newModelsCommand(), newVersionCommand())
+	root.AddCommand(newDemoCommand(), newRunCommand(), newCheckCommand(), newPlanCommand(), newModelsCommand(), newBenchCommand(), newVersionCommand())
 	return root
 }
 
