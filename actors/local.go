@@ -268,7 +268,8 @@ type (
 		Room  messages.RoomID
 		Grant rdma.GrantID
 	}
-	// GrantRevoked answers RevokeGrant.
+	// GrantRevoked answers RevokeGrant. What it says is open may be told once more,
+	// unasked, when it is closed.
 	GrantRevoked struct {
 		Room   messages.RoomID
 		Grant  rdma.GrantID

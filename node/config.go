@@ -141,10 +141,8 @@ func (c Config) resolve() (Config, error) {
 	if err := c.resolveProviders(); err != nil {
 		return c, err
 	}
-	switch c.Checksum {
-	case "", tcp.ChecksumOff, tcp.ChecksumSampled, tcp.ChecksumFull:
-	default:
-		return c, fmt.Errorf("checksum: got %q, want off, sampled or full", c.Checksum)
+	if err := c.Checksum.Check(); err != nil {
+		return c, err
 	}
 	if c.Rooms, err = c.Rooms.Resolve(); err != nil {
 		return c, err

@@ -20,6 +20,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"cluster":        {Config{Name: "a", Cluster: "ä"}, []string{"cluster", "ä"}},
 		"provider":       {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "ucx"}}, []string{"providers", "ucx", "shm, tcp"}},
 		"provider twice": {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "tcp"}}, []string{"providers", "tcp twice"}},
+		"checksum":       {Config{Name: "a", Bind: "127.0.0.1:0", Checksum: "md5"}, []string{"checksum", "md5", "sampled"}},
 		"nothing to say": {Config{Name: "a", Bind: "127.0.0.1:0"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {

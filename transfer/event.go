@@ -96,7 +96,8 @@ type (
 		Bytes uint64
 	}
 
-	// Revoked answers Revoke. (Receiver)
+	// Revoked answers Revoke. Of a grant that was left open it may come once more, when
+	// what kept it open has ended. (Receiver)
 	Revoked struct {
 		Grant  rdma.GrantID
 		Closed bool

@@ -124,7 +124,7 @@ func (p *peer) carry(c actor.Context, effects []pairing.LinkEffect) {
 			p.config.Env.Log.Error("the two nodes do not come together", zap.Stringer("peer", p.node), zap.Bool("ours", e.Ours),
 				zap.String("field", e.Field), zap.String("got", e.Got), zap.String("want", e.Want))
 		case pairing.ProviderFailed:
-			p.config.Env.Log.Warn("a provider does not reach the peer; the next that both have is tried", zap.Stringer("peer", p.node),
+			p.config.Env.Log.Info("a provider does not reach the peer; the next that both have is tried", zap.Stringer("peer", p.node),
 				zap.String("provider", e.Provider), zap.String("reason", e.Reason))
 		case pairing.Closed:
 			c.Stop(c.Self())

@@ -49,6 +49,7 @@ type Actor struct {
 	grants   map[rdma.GrantID]*grant
 	tags     map[rdma.Tag]*tag
 	memory   map[string][]*messages.Region // by the id of the engine's PID
+	endings  map[*ending]bool              // engines that are gone, whose memory is registered still
 	stale    map[string]uint64             // by reason: what peers sent that was refused
 
 	// The pumps are the goroutines of this actor that are not Receive. They touch
@@ -84,6 +85,7 @@ func New(env *actors.Env, self messages.Node, providers []rdma.Provider) (*actor
 			grants:   map[rdma.GrantID]*grant{},
 			tags:     map[rdma.Tag]*tag{},
 			memory:   map[string][]*messages.Region{},
+			endings:  map[*ending]bool{},
 			stale:    map[string]uint64{},
 		}
 		for _, p := range providers {
@@ -190,7 +192,7 @@ func (a *Actor) onPumpEnded(m *pumpEnded) {
 }
 
 func (a *Actor) inFlight() actors.InFlight {
-	n := actors.InFlight{Sessions: len(a.sessions), Engines: len(a.memory), Grants: len(a.grants), Rooms: len(a.tags)}
+	n := actors.InFlight{Sessions: len(a.sessions), Engines: len(a.memory) + len(a.endings), Grants: len(a.grants), Rooms: len(a.tags)}
 	for _, p := range a.providers {
 		n.Writes += len(p.writes)
 	}

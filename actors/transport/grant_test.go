@@ -23,6 +23,8 @@ type scripted struct {
 	events chan rdma.Event
 	closed chan struct{}
 	gone   chan rdma.RegionID
+
+	regions rdma.RegionID // the last, of the actor
 }
 
 func newScripted(name string) *scripted {
@@ -36,7 +38,8 @@ func (s *scripted) Revoke(rdma.GrantID)           {}
 func (s *scripted) Fence(rdma.SessionID)          {}
 func (s *scripted) Close() error                  { close(s.closed); return nil }
 func (s *scripted) Register(m *rdma.Memory) (rdma.Descriptor, error) {
-	return rdma.Descriptor{Region: 1, Bytes: m.Len()}, nil
+	s.regions++
+	return rdma.Descriptor{Region: s.regions, Bytes: m.Len()}, nil
 }
 
 func (s *scripted) Deregister(id rdma.RegionID) error {
@@ -86,18 +89,24 @@ func newGrants(t *testing.T) *grants {
 		}
 	}))
 	t.Cleanup(func() { _ = g.system.Root.StopFuture(g.pid).Wait() })
-	m, err := rdma.NewMemory("pool", 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	g.tell(&actors.RegisterMemory{Owner: g.owner, Memory: []*rdma.Memory{m}})
-	hear[*actors.MemoryRegistered](g)
+	g.register()
 	g.tell(&actors.InstallGrant{Owner: g.owner, Grant: g.id, Writer: g.writer})
 	if m := hear[*actors.GrantInstalled](g); m.Err != nil {
 		t.Fatal(m.Err)
 	}
 	return g
+}
+
+// register registers memory of an engine of the owner's name.
+func (g *grants) register() rdma.RegionID {
+	g.t.Helper()
+	m, err := rdma.NewMemory("pool", 4096)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { m.Close() })
+	g.tell(&actors.RegisterMemory{Owner: g.owner, Memory: []*rdma.Memory{m}})
+	return rdma.RegionID(hear[*actors.MemoryRegistered](g).Regions[0].Keys[0].Region)
 }
 
 func (g *grants) tell(m any) { g.system.Root.Send(g.pid, m) }
@@ -186,10 +195,18 @@ func TestTheMemoryOfADeadEngineGoesWithItsLastGrant(t *testing.T) {
 	if g.inFlight(); len(g.shm.gone)+len(g.tcp.gone) != 0 {
 		t.Error("the memory of an open grant was deregistered")
 	}
+	// The next engine of the same name is not taken for it.
+	next := g.register()
 	g.shm.events <- rdma.Revoked{Grant: g.id, Closed: true}
-	<-g.shm.gone
-	<-g.tcp.gone
-	if n := g.inFlight(); n.Grants != 0 || n.Engines != 0 {
-		t.Errorf("left are %+v", n)
+	for _, p := range []*scripted{g.shm, g.tcp} {
+		if id := <-p.gone; id == next {
+			t.Errorf("%s: the memory of the engine that came next was deregistered", p.name)
+		}
+	}
+	if n := g.inFlight(); n.Grants != 0 || n.Engines != 1 {
+		t.Errorf("left are %+v, want the next engine alone", n)
+	}
+	if len(g.shm.gone)+len(g.tcp.gone) != 0 {
+		t.Error("more memory was deregistered than that of the engine")
 	}
 }

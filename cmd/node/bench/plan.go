@@ -105,13 +105,16 @@ func poolPages(i *kv.Instance, prefix, length uint64) uint32 {
 	return uint32(2 * most)
 }
 
-// firstPair is the first writer and receiver of whom one sends the other rows.
+// firstPair is the first receiver that is sent rows, and the first who sends it some.
 func firstPair(fit *kv.Fit, prefix, length uint64) (*kv.Pair, error) {
-	for _, w := range fit.Senders(kv.Route{}) {
-		for _, to := range fit.Receivers(kv.Route{}) {
-			p, err := fit.Pair(kv.Route{}, w, to, prefix, length)
-			if err != nil || len(p.Boxes) > 0 {
-				return p, err
+	for _, to := range fit.Receivers(kv.Route{}) {
+		pairs, err := fit.Pairs(kv.Route{}, to, prefix, length)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range pairs {
+			if len(p.Boxes) > 0 {
+				return p, nil
 			}
 		}
 	}

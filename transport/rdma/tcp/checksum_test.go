@@ -22,41 +22,16 @@ func summedFrame(g rdma.GrantID, to rdma.RegionID, number uint64, sum uint32) []
 // A frame of which a byte changed on the way is never told as an arrival: it costs the
 // session, and the reason is counted.
 func TestAFrameWithAWrongSumDoesNotArrive(t *testing.T) {
-	p := listen(t, Config{})
-	m, err := rdma.NewMemory("summed", 4096)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Close()
-		m.Close()
-	})
-	d, err := p.Register(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	id := rdma.GrantID{1}
-	if err := p.Grant(rdma.Grant{ID: id, Peer: "x", Ranges: []rdma.Range{
-		{Region: d.Region, Bytes: 8, Count: [2]uint32{1, 1}, Runs: []rdma.Run{{Count: 1}}},
-	}}); err != nil {
-		t.Fatal(err)
-	}
-	g := rdma.Generation{Number: 1}
-	if err := p.Connect(rdma.Connection{Session: rdma.SessionID{Peer: "x", Generation: g}, Self: "b"}); err != nil {
-		t.Fatal(err)
-	}
-	c := dialled(t, p, hello{from: "x", to: "b", generation: g, stripes: 1})
-	if err := readWelcome(c); err != nil {
-		t.Fatal(err)
-	}
+	p, _, c := byHand(t)
+	id, region := rdma.GrantID{1}, rdma.RegionID(1)
 	sum := crc32.Checksum([]byte("12345678"), crc32.MakeTable(crc32.Castagnoli))
-	if status := acked(t, c, summedFrame(id, d.Region, 1, sum), 1); status != statusLanded {
+	if status := acked(t, c, summedFrame(id, region, 1, sum), 1); status != statusLanded {
 		t.Errorf("a frame with its sum is acknowledged with %d, want %d", status, statusLanded)
 	}
 	if a := awaitEvent[rdma.Arrived](t, p); a.Count != 1 {
 		t.Errorf("got %+v, want one arrival", a)
 	}
-	flipped := summedFrame(id, d.Region, 2, sum)
+	flipped := summedFrame(id, region, 2, sum)
 	flipped[len(flipped)-trailerBytes-1] ^= 0x10
 	if _, err := c.Write(flipped); err != nil {
 		t.Fatal(err)

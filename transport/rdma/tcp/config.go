@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -64,6 +65,15 @@ const (
 	ChecksumFull    Checksum = "full"    // every frame: no byte is used that was not checked
 )
 
+// Check refuses what is no policy; "" is the default.
+func (p Checksum) Check() error {
+	switch p {
+	case "", ChecksumOff, ChecksumSampled, ChecksumFull:
+		return nil
+	}
+	return fmt.Errorf("checksum: got %q, want off, sampled or full", string(p))
+}
+
 // resolve fills in what is not given, and refuses what cannot be.
 func (c *Config) resolve() error {
 	orDefault(&c.Connections, connectionsDefault)
@@ -87,12 +97,9 @@ func (c *Config) resolve() error {
 			return fmt.Errorf("tcp: %s: got %d, want %d to %d", n.name, n.got, n.low, n.high)
 		}
 	}
-	switch c.Checksum {
-	case "":
-		c.Checksum = ChecksumSampled
-	case ChecksumOff, ChecksumSampled, ChecksumFull:
-	default:
-		return fmt.Errorf("tcp: checksum: got %q, want off, sampled or full", c.Checksum)
+	c.Checksum = cmp.Or(c.Checksum, ChecksumSampled)
+	if err := c.Checksum.Check(); err != nil {
+		return fmt.Errorf("tcp: %w", err)
 	}
 	for _, d := range []struct {
 		name string

@@ -146,9 +146,12 @@ func handFrame(g rdma.GrantID, to rdma.RegionID, number uint64, trailer uint32) 
 	return raw
 }
 
-func TestAnAbandonedFrameIsRefusedAndNotCounted(t *testing.T) {
+// byHand is a provider with 8 bytes of region 1 granted, under id 1, to a peer that the
+// test plays: its one connection is returned.
+func byHand(t *testing.T) (*Provider, *rdma.Memory, net.Conn) {
+	t.Helper()
 	p := listen(t, Config{})
-	m, err := rdma.NewMemory("abandoned", 4096)
+	m, err := rdma.NewMemory("by hand", 4096)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,8 +163,7 @@ func TestAnAbandonedFrameIsRefusedAndNotCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := rdma.GrantID{1}
-	if err := p.Grant(rdma.Grant{ID: id, Peer: "x", Ranges: []rdma.Range{
+	if err := p.Grant(rdma.Grant{ID: rdma.GrantID{1}, Peer: "x", Ranges: []rdma.Range{
 		{Region: d.Region, Bytes: 8, Count: [2]uint32{1, 1}, Runs: []rdma.Run{{Count: 1}}},
 	}}); err != nil {
 		t.Fatal(err)
@@ -174,10 +176,16 @@ func TestAnAbandonedFrameIsRefusedAndNotCounted(t *testing.T) {
 	if err := readWelcome(c); err != nil {
 		t.Fatal(err)
 	}
-	if status := acked(t, c, handFrame(id, d.Region, 1, statusAbandoned), 1); status != statusRefused {
+	return p, m, c
+}
+
+func TestAnAbandonedFrameIsRefusedAndNotCounted(t *testing.T) {
+	p, m, c := byHand(t)
+	id, region := rdma.GrantID{1}, rdma.RegionID(1)
+	if status := acked(t, c, handFrame(id, region, 1, statusAbandoned), 1); status != statusRefused {
 		t.Errorf("an abandoned frame is acknowledged with %d, want %d", status, statusRefused)
 	}
-	if status := acked(t, c, handFrame(id, d.Region, 2, statusWhole), 2); status != statusLanded {
+	if status := acked(t, c, handFrame(id, region, 2, statusWhole), 2); status != statusLanded {
 		t.Errorf("a whole frame is acknowledged with %d, want %d", status, statusLanded)
 	}
 	if a := awaitEvent[rdma.Arrived](t, p); a.Count != 1 || a.Bytes != 8 {
