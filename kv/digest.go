@@ -9,7 +9,7 @@ import (
 // engines, boxes, tokens and destination ranges. Both sides compute the same;
 // source pages and chunks are no part of it.
 func (p *Pair) Digest(prefillRoster, decodeRoster [32]byte, targets []Range) [32]byte {
-	var e encoder
+	e := make(encoder, 0, p.digestBytes(targets))
 	e.str("kvferry plan 2")
 	e = append(e, prefillRoster[:]...)
 	e = append(e, decodeRoster[:]...)
@@ -31,6 +31,23 @@ func (p *Pair) Digest(prefillRoster, decodeRoster [32]byte, targets []Range) [32
 	}
 	e.ranges(targets)
 	return sha256.Sum256(e)
+}
+
+// digestBytes is about how long the canonical form is.
+func (p *Pair) digestBytes(targets []Range) int {
+	n := 256
+	for i := range p.Boxes {
+		n += 72 + len(p.Boxes[i].Component) + 8*len(p.Boxes[i].Layers)
+	}
+	var last *Run
+	for i := range targets {
+		n += 96 + len(targets[i].Component)
+		if runs := targets[i].Runs; len(runs) > 0 && &runs[0] != last {
+			last = &runs[0]
+			n += 16 * len(runs)
+		}
+	}
+	return n
 }
 
 // ranges appends ranges; runs that several share are said once. Whether they
