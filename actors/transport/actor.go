@@ -141,11 +141,12 @@ func (a *Actor) onStarted(c actor.Context) {
 
 // pump takes events of one provider until it is closed.
 func pump(ctx context.Context, p *provider, tell func(any)) {
+	events := make([]rdma.Event, pumpEvents)
 	for {
-		events := make([]rdma.Event, pumpEvents) // given away with the message
 		n, err := p.Poll(ctx, events)
 		if n > 0 {
-			tell(&pumped{provider: p, events: events[:n]})
+			tell(&pumped{provider: p, events: slices.Clone(events[:n])})
+			clear(events[:n])
 		}
 		if err != nil {
 			tell(&pumpEnded{provider: p, err: err})

@@ -25,10 +25,14 @@ type scripted struct {
 	gone   chan rdma.RegionID
 
 	regions rdma.RegionID // the last, of the actor
+	posted  chan *rdma.Write
+	full    bool          // Post says ErrFull; set before anything is posted
+	quiesce chan rdma.Tag // that it was asked to quiesce
 }
 
 func newScripted(name string) *scripted {
-	return &scripted{name: name, events: make(chan rdma.Event, 8), closed: make(chan struct{}), gone: make(chan rdma.RegionID, 8)}
+	return &scripted{name: name, events: make(chan rdma.Event, 8), closed: make(chan struct{}), gone: make(chan rdma.RegionID, 8),
+		posted: make(chan *rdma.Write, 8), quiesce: make(chan rdma.Tag, 8)}
 }
 
 func (s *scripted) Name() string                  { return s.name }
@@ -37,6 +41,17 @@ func (s *scripted) Grant(rdma.Grant) error        { return nil }
 func (s *scripted) Revoke(rdma.GrantID)           {}
 func (s *scripted) Fence(rdma.SessionID)          {}
 func (s *scripted) Close() error                  { close(s.closed); return nil }
+func (s *scripted) Quiesce(tag rdma.Tag)          { s.quiesce <- tag }
+func (s *scripted) Post(_ rdma.SessionID, ws []*rdma.Write) error {
+	if s.full {
+		return rdma.ErrFull
+	}
+	for _, w := range ws {
+		s.posted <- w
+	}
+	return nil
+}
+
 func (s *scripted) Register(m *rdma.Memory) (rdma.Descriptor, error) {
 	s.regions++
 	return rdma.Descriptor{Region: s.regions, Bytes: m.Len()}, nil
@@ -84,7 +99,8 @@ func newGrants(t *testing.T) *grants {
 	g.pid = g.system.Root.Spawn(props)
 	g.owner = g.system.Root.Spawn(actor.PropsFromFunc(func(c actor.Context) {
 		switch m := c.Message().(type) {
-		case *actors.GrantInstalled, *actors.GrantRevoked, *actors.SessionFenced, *actors.MemoryRegistered:
+		case *actors.GrantInstalled, *actors.GrantRevoked, *actors.SessionFenced, *actors.MemoryRegistered, *actors.SessionUp,
+			*actors.WriteDone, *actors.WriteNotTaken, *actors.RoomQuiesced:
 			g.heard <- m
 		}
 	}))

@@ -25,14 +25,17 @@ type write struct {
 	name  rdma.WriteID // the room's own
 }
 
-// tag is the writes of one room.
+// tag is the writes of one room: from the first, until nothing of it is in flight or
+// unknown.
 type tag struct {
 	room    messages.RoomID
 	using   map[*provider]bool // that were given a write of it
+	writes  int                // that wait or are in flight
 	of      string             // the id of the engine's PID
 	owner   *actor.PID         // who asked to quiesce
 	ending  *ending            // set when the engine is gone
 	asked   int                // providers that have yet to answer
+	doubt   bool               // a write of it ended as unknown
 	unknown []rdma.Generation
 }
 
@@ -62,6 +65,7 @@ func (a *Actor) onPostWrite(c actor.Context, m *actors.PostWrite) {
 		a.tags[m.Tag] = t
 	}
 	t.using[p] = true
+	t.writes++
 	if s.queue.Len() > 0 || !a.post(c, s, w) { // behind those that wait already
 		s.queue.Push(w.Tag, w)
 	}
@@ -76,7 +80,7 @@ func (a *Actor) post(c actor.Context, s *session, w *write) bool {
 	case errors.Is(err, rdma.ErrFull):
 		return false
 	default:
-		c.Send(w.owner, &actors.WriteNotTaken{Room: w.room, Write: w.name, Err: err})
+		a.notTaken(c, w, err)
 	}
 	return true
 }
@@ -94,6 +98,7 @@ func (a *Actor) completed(c actor.Context, p *provider, ev rdma.Completed, moved
 		Room: w.room, Write: w.name, Generation: ev.Session.Generation,
 		Outcome: ev.Outcome, Err: ev.Err, Bytes: ev.Bytes, Arrivals: ev.Arrivals,
 	})
+	a.ended(w, ev.Outcome)
 	if s := a.sessionOf(ev.Session); s != nil && s.up {
 		for w, ok := s.queue.Front(); ok && a.post(c, s, w); w, ok = s.queue.Front() {
 			s.queue.Pop()
@@ -104,18 +109,35 @@ func (a *Actor) completed(c actor.Context, p *provider, ev rdma.Completed, moved
 // dropQueue hands back what waits for a session that is over.
 func (a *Actor) dropQueue(c actor.Context, s *session, err error) {
 	for _, w := range s.queue.DropAll() {
-		c.Send(w.owner, &actors.WriteNotTaken{Room: w.room, Write: w.name, Err: err})
+		a.notTaken(c, w, err)
+	}
+}
+
+// notTaken hands back a write that no provider has.
+func (a *Actor) notTaken(c actor.Context, w *write, err error) {
+	c.Send(w.owner, &actors.WriteNotTaken{Room: w.room, Write: w.name, Err: err})
+	a.ended(w, rdma.NotPosted)
+}
+
+// ended counts a write that is over. A room of which nothing is in flight, and nothing
+// unknown, has nothing that its provider could quiesce.
+func (a *Actor) ended(w *write, o rdma.Outcome) {
+	t := a.tags[w.Tag]
+	t.writes--
+	t.doubt = t.doubt || o == rdma.Unknown
+	if t.writes == 0 && !t.doubt && t.asked == 0 && t.ending == nil { // else an answer is waited for
+		delete(a.tags, w.Tag)
 	}
 }
 
 func (a *Actor) onQuiesceRoom(c actor.Context, m *actors.QuiesceRoom) {
 	for _, s := range a.sessions { // only this room's writes: their order among sessions is nobody's
 		for _, w := range s.queue.Drop(m.Tag) {
-			c.Send(w.owner, &actors.WriteNotTaken{Room: w.room, Write: w.name, Err: errQuiesced})
+			a.notTaken(c, w, errQuiesced)
 		}
 	}
 	t := a.tags[m.Tag]
-	if t == nil { // never posted
+	if t == nil { // never posted, or all of it is known to have ended
 		c.Send(m.Owner, &actors.RoomQuiesced{Room: m.Room, Tag: m.Tag})
 		return
 	}

@@ -47,6 +47,14 @@ func (t *Tags) Completed(tag Tag, s SessionID, o Outcome) (due int, ev Quiesced)
 	return due, t.tell(tag, x, due > 0)
 }
 
+// InFlight is how many writes under a tag have not completed.
+func (t *Tags) InFlight(tag Tag) int {
+	if x := t.tags[tag]; x != nil {
+		return x.inFlight
+	}
+	return 0
+}
+
 // Quiesce asks for the end of a tag: answered at once if nothing is in flight,
 // else by the last completion.
 func (t *Tags) Quiesce(tag Tag) (ev Quiesced, now bool) {

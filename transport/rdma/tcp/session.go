@@ -307,7 +307,10 @@ func (p *Provider) Quiesce(tag rdma.Tag) {
 		}
 		s.mu.Lock()
 		s.queue.Drop(tag)
-		ws := s.endLocked(func(w *write) bool { return w.Tag == tag })
+		var ws []*write
+		if p.tags.InFlight(tag) > 0 { // else it is not worth a look at all writes
+			ws = s.endLocked(func(w *write) bool { return w.Tag == tag })
+		}
 		for _, c := range s.conns {
 			if c != nil && c.sending != nil && c.sending.tag == tag {
 				busy = append(busy, abandon{c, c.number})
