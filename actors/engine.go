@@ -60,6 +60,7 @@ type Engine struct {
 	Pairs   map[string]*messages.Pairing // by peer instance
 
 	rooms    map[messages.RoomID]*RoomBase
+	byActor  map[string]*RoomBase       // by the id of its PID, as long as it lives
 	attempts map[uint64]uint32          // the attempt of each room that is open
 	waiting  map[string]bool            // peer instances whose new rooms wait
 	unfit    map[string]*messages.Cause // peer instances that do not work with this one
@@ -89,6 +90,7 @@ func NewEngine(c EngineConfig, role messages.Role) (*Engine, error) {
 		Records:  NewRecords(limits.Records, limits.RecordsKeep),
 		Pairs:    map[string]*messages.Pairing{},
 		rooms:    map[messages.RoomID]*RoomBase{},
+		byActor:  map[string]*RoomBase{},
 		attempts: map[uint64]uint32{},
 		waiting:  map[string]bool{},
 		unfit:    map[string]*messages.Cause{},
@@ -114,6 +116,7 @@ func (e *Engine) Add(c actor.Context, r *RoomBase, props *actor.Props) {
 		panic(fmt.Sprintf("engine %s: room %s: %v", e.Self, r.ID, err)) // Remove comes after its actor is gone
 	}
 	r.PID = pid
+	e.byActor[pid.Id] = r
 }
 
 // Remove forgets a room whose actor is gone and which has nothing in flight.
@@ -153,14 +156,16 @@ func (e *Engine) OnTerminated(c actor.Context, m *actor.Terminated) {
 	}
 }
 
-// ByActor is the room whose actor this is, nil when there is none.
+// ByActor is the room whose actor this was, once: it has none now. nil when there is
+// no such room.
 func (e *Engine) ByActor(pid *actor.PID) *RoomBase {
-	for _, r := range e.rooms {
-		if r.PID != nil && r.PID.Equal(pid) {
-			return r
-		}
+	r := e.byActor[pid.Id]
+	if r == nil {
+		return nil
 	}
-	return nil
+	delete(e.byActor, pid.Id)
+	r.PID = nil
+	return r
 }
 
 // Tell gives an event to a room, unless its actor is gone.

@@ -53,6 +53,10 @@ type Env struct {
 	// production.
 	Base []actor.PropsOption
 
+	// Lanes run the actors. nil: a goroutine for each mailbox that has something to do,
+	// as the runtime does.
+	Lanes *Lanes
+
 	// GrantID draws the id of a grant. nil: from the system's source of chance,
 	// so that nobody can guess one.
 	GrantID func() rdma.GrantID
@@ -81,8 +85,26 @@ func (e *Env) NextID() uint64 { return e.ids.Add(1) }
 // The actor is wrapped: Context.Actor is not the producer's value, and a
 // HandleFailure method of it is not asked.
 func (e *Env) Props(producer actor.Producer, options ...actor.PropsOption) *actor.Props {
+	if e.Lanes != nil {
+		return e.props(producer, e.Lanes, options)
+	}
+	return e.props(producer, goroutines, options)
+}
+
+// RoomProps is Props for the actor of a room: it runs in the goroutine of whoever
+// sends to it, which nearly always is its engine, so that an event of a room costs a
+// call and not a switch. It must send to its parent and not call into others.
+func (e *Env) RoomProps(producer actor.Producer) *actor.Props { return e.props(producer, inline, nil) }
+
+var (
+	goroutines = actor.NewDefaultDispatcher(lanesThroughput)
+	inline     = actor.NewSynchronizedDispatcher(lanesThroughput)
+)
+
+func (e *Env) props(producer actor.Producer, dispatcher actor.Dispatcher, options []actor.PropsOption) *actor.Props {
 	all := []actor.PropsOption{
 		actor.WithMailbox(newMailbox),
+		actor.WithDispatcher(dispatcher),
 		actor.WithReceiverMiddleware(e.crashLog),
 		actor.WithSupervisor(StopOnPanic),
 	}
@@ -136,13 +158,15 @@ func (t *Timer) Stop() {
 	t.cancel, t.due = nil, time.Time{}
 }
 
-// At arms the timer for one tick at due, or at once when that has passed; the
-// zero time disarms it. It costs nothing when it is armed for due already.
+// At arms the timer for a tick at due, or at once when that has passed; the zero time
+// disarms it. One that is armed for an earlier time stays: deadlines mostly move on, and
+// a tick that comes early finds nothing due and ends with the next call of At.
 func (t *Timer) At(due time.Time) {
 	switch {
 	case due.IsZero():
 		t.Stop()
-	case !due.Equal(t.due):
+	case t.cancel != nil && !t.due.IsZero() && !due.Before(t.due):
+	default:
 		t.Start(max(0, due.Sub(t.env.Clock.Now())))
 		t.due = due
 	}

@@ -37,9 +37,15 @@ func (m *mailbox) PostUserMessage(message any) {
 func (m *mailbox) Start() {
 	m.Mailbox.Start()
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, message := range m.early { // before those that come from now on
-		m.Mailbox.PostUserMessage(message)
+	for len(m.early) > 0 { // before those that come from now on
+		early := m.early
+		m.early = nil
+		m.mu.Unlock()
+		for _, message := range early { // this may run the actor, which may send to itself
+			m.Mailbox.PostUserMessage(message)
+		}
+		m.mu.Lock()
 	}
-	m.started, m.early = true, nil
+	m.started = true
+	m.mu.Unlock()
 }

@@ -27,3 +27,34 @@ func TestMessagesBeforeTheStartWaitForIt(t *testing.T) {
 		t.Errorf("got %v, want %v", r.got, want)
 	}
 }
+
+// runner answers each message to itself, until nothing is left of it.
+type runner struct {
+	recorder
+	m actor.Mailbox
+}
+
+func (r *runner) InvokeUserMessage(m any) {
+	r.got = append(r.got, m)
+	if n := m.(int); n > 0 {
+		r.m.PostUserMessage(n - 1)
+	}
+}
+
+// An actor that runs in the goroutine of who sends may send to itself while what came
+// before its start is handed to it.
+func TestMessagesOfAnActorToItselfBeforeTheStart(t *testing.T) {
+	m := newMailbox()
+	r := &runner{m: m}
+	m.PostUserMessage(2)
+	m.PostUserMessage(0)
+	m.RegisterHandlers(r, actor.NewSynchronizedDispatcher(10))
+	m.Start()
+	if want := []any{2, 0, 1, 0}; !slices.Equal(r.got, want) {
+		t.Errorf("got %v, want %v", r.got, want)
+	}
+	m.PostUserMessage(0)
+	if len(r.got) != 5 {
+		t.Errorf("got %v: the mailbox does not run any more", r.got)
+	}
+}

@@ -36,7 +36,7 @@ type Room struct {
 // NewRoom is the Props of a room's actor. begin makes the machine; it is called
 // once, in the actor, so that what it panics on is the room's death alone.
 func NewRoom(env *Env, id messages.RoomID, begin func(now time.Time) (transfer.Machine, []transfer.Effect, error)) *actor.Props {
-	return env.Props(func() actor.Actor { return &Room{env: env, id: id, begin: begin} })
+	return env.RoomProps(func() actor.Actor { return &Room{env: env, id: id, begin: begin} })
 }
 
 // Receive is called by the actor system.

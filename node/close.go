@@ -63,6 +63,9 @@ func (n *Node) release(ctx context.Context) error {
 	if n.root != nil {
 		errs = append(errs, n.stopActors())
 	}
+	if n.lanes != nil {
+		n.lanes.Close()
+	}
 	if n.remote != nil {
 		errs = append(errs, n.remote.Close())
 	}

@@ -40,6 +40,7 @@ type Node struct {
 	config Config
 	self   messages.Node
 	env    *actors.Env
+	lanes  *actors.Lanes
 	gossip *cluster.Gossip
 	remote *remoting.Remote // nil in a host's system
 
@@ -91,8 +92,9 @@ func (n *Node) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.lanes = actors.NewLanes(n.config.Embed.Clock)
 	n.env = &actors.Env{
-		System: system, Clock: n.config.Embed.Clock, Names: names, Base: n.config.Embed.Base,
+		System: system, Clock: n.config.Embed.Clock, Names: names, Base: n.config.Embed.Base, Lanes: n.lanes,
 		Log: n.config.Log.With(zap.String("node", n.config.Name)),
 	}
 	n.transport = actors.PID(system.Address(), names.Transport())

@@ -15,16 +15,15 @@ import (
 	"kvferry/transport/rdma"
 )
 
-// killAfter has a room's actor panic right after it handled a message, while its
-// engine is busy: two Inspects are in its mailbox. So what the room asked for is in
-// the engine's mailbox when its Terminated comes, and Terminated is a system
-// message: it overtakes.
-func killAfter(engine string, when func(any) bool, busy *atomic.Pointer[func()]) func(*node.Config) {
+// killAfter has a room's actor panic right after it handled a message that its engine
+// had sent. The room runs in the engine's goroutine, so what it asked for is in the
+// engine's mailbox when its Terminated comes, and Terminated is a system message: it
+// overtakes.
+func killAfter(engine string, when func(any) bool) func(*node.Config) {
 	killed := &atomic.Bool{}
 	middleware := func(next actor.ReceiverFunc) actor.ReceiverFunc {
 		return func(c actor.ReceiverContext, e *actor.MessageEnvelope) {
 			if strings.Contains(c.Self().GetId(), engine) && strings.Contains(c.Self().GetId(), "/room-") && when(e.Message) && killed.CompareAndSwap(false, true) {
-				(*busy.Load())()
 				next(c, e)
 				panic("planted, after")
 			}
@@ -49,8 +48,7 @@ func TestWhatADeadRoomAskedForComesBeforeItsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, w *world) {
-				var busy atomic.Pointer[func()]
-				plant := killAfter(kill.engine, kill.when, &busy)
+				plant := killAfter(kill.engine, kill.when)
 				var spies []*spy
 				w.config = func(host string, c *node.Config) {
 					plant(c)
@@ -59,12 +57,6 @@ func TestWhatADeadRoomAskedForComesBeforeItsEnd(t *testing.T) {
 					c.Embed.Providers[0] = s
 				}
 				o := newOne(w)
-				h := holder{o.a, o.p.prefill.ID()}
-				if kill.engine[0] == 'd' {
-					h = holder{o.b, o.d.decode.ID()}
-				}
-				block := func() { h.hold(10 * time.Millisecond) }
-				busy.Store(&block)
 				r := o.recv(1, 64)
 				s := o.open(1, 64)
 				o.p.fill(1, s.Place(), 0, 64)
@@ -107,7 +99,7 @@ type holder struct {
 
 func (h holder) hold(d time.Duration) {
 	in := make(chan bool, 2)
-	for range 2 { // a backlog: the Failure is taken between the two, and the stop happens during the second
+	for range 2 { // a backlog
 		h.m.fabric.System().Root.Send(actor.NewPID(h.m.fabric.Address(), "kvferry/engines/"+actors.EngineActorName(h.engine)), &actors.Inspect{Reply: func(actors.Holding) {
 			in <- true
 			time.Sleep(d)

@@ -21,7 +21,6 @@ func (a *Actor) onRoomGone(c actor.Context, m *actors.RoomGone) {
 		return
 	}
 	r := a.rooms[base.ID]
-	r.PID = nil
 	if r.Closed {
 		a.forget(c, r)
 		return

@@ -168,7 +168,6 @@ func (a *Actor) onRoomGone(c actor.Context, m *actors.RoomGone) {
 		return
 	}
 	r := a.rooms[base.ID]
-	r.PID = nil
 	if !r.Closed {
 		cause := a.diedCause()
 		if r.voted {
