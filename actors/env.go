@@ -49,8 +49,8 @@ type Env struct {
 	Names Names
 
 	// Base is applied to all Props before their own options: a simulation puts
-	// its dispatcher, mailbox and fault-injecting middleware here. nil in
-	// production.
+	// its dispatcher, mailbox and fault-injecting middleware here. A panic of such a
+	// middleware is the actor's, but for the log entry. nil in production.
 	Base []actor.PropsOption
 
 	// Lanes run the actors. nil: a goroutine for each mailbox that has something to do,
@@ -105,12 +105,11 @@ func (e *Env) props(producer actor.Producer, dispatcher actor.Dispatcher, option
 	all := []actor.PropsOption{
 		actor.WithMailbox(newMailbox),
 		actor.WithDispatcher(dispatcher),
-		actor.WithReceiverMiddleware(e.crashLog),
 		actor.WithSupervisor(StopOnPanic),
 	}
 	all = append(all, e.Base...)
 	all = append(all, options...)
-	return actor.PropsFromProducer(func() actor.Actor { return &cell{Actor: producer()} }, all...)
+	return actor.PropsFromProducer(func() actor.Actor { return &cell{env: e, actor: producer()} }, all...)
 }
 
 // TopProps is Props for an actor that is spawned from the system's Root, which

@@ -22,38 +22,41 @@ func (stopOnPanic) HandleFailure(system *actor.ActorSystem, supervisor actor.Sup
 	supervisor.StopChildren(child)
 }
 
-// cell is one instance of an actor, and whether it is on its way out.
+// cell is one instance of an actor. It logs a panic with its stack, which the runtime
+// does not, and passes it on to the supervisor. A panic of an actor that is stopping
+// already ends here: passed on, it would keep the runtime from finishing the stop, and
+// the parent would wait for its Terminated for ever.
+//
+// It does so around the actor itself, not as a middleware of the runtime, which would
+// wrap each message once more.
 type cell struct {
-	actor.Actor
+	env      *Env
+	actor    actor.Actor
 	stopping bool // owned by Receive
 }
 
-// crashLog logs a panic with its stack, which the runtime does not, and passes it
-// on to the supervisor. A panic of an actor that is stopping already ends here:
-// passed on, it would keep the runtime from finishing the stop, and the parent
-// would wait for its Terminated for ever.
-func (e *Env) crashLog(next actor.ReceiverFunc) actor.ReceiverFunc {
-	return func(c actor.ReceiverContext, envelope *actor.MessageEnvelope) {
-		self, wrapped := c.Actor().(*cell)
-		if _, ok := envelope.Message.(*actor.Stopping); ok && wrapped {
-			self.stopping = true
-		}
-		defer func() {
-			r := recover()
-			if r == nil {
-				return
-			}
-			stopping := wrapped && self.stopping
-			e.Log.Error("actor panicked",
-				zap.String("pid", c.Self().GetId()),
-				zap.String("message", fmt.Sprintf("%T", envelope.Message)),
-				zap.Bool("stopping", stopping),
-				zap.Any("reason", r),
-				zap.StackSkip("stack", 1))
-			if !stopping {
-				panic(r)
-			}
-		}()
-		next(c, envelope)
+// Receive is called by the actor system.
+func (k *cell) Receive(c actor.Context) {
+	if _, ok := c.Message().(*actor.Stopping); ok {
+		k.stopping = true
+	}
+	defer k.crashed(c)
+	k.actor.Receive(c)
+}
+
+// crashed is deferred by Receive.
+func (k *cell) crashed(c actor.Context) {
+	r := recover()
+	if r == nil {
+		return
+	}
+	k.env.Log.Error("actor panicked",
+		zap.String("pid", c.Self().GetId()),
+		zap.String("message", fmt.Sprintf("%T", c.Message())),
+		zap.Bool("stopping", k.stopping),
+		zap.Any("reason", r),
+		zap.StackSkip("stack", 1))
+	if !k.stopping {
+		panic(r)
 	}
 }
