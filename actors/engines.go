@@ -48,7 +48,7 @@ type Engines struct {
 	peer      func(messages.Node) *actor.PID
 
 	// Owned by Receive.
-	engines map[string]*engineEntry // by name
+	engines map[messages.Engine]*engineEntry // by place
 }
 
 type engineEntry struct {
@@ -61,10 +61,16 @@ type engineEntry struct {
 	next    []*SpawnEngine // that wait for the place
 }
 
+// place is what only one engine of a node may be: the rank of an instance.
+func place(e messages.Engine) messages.Engine {
+	e.Incarnation = 0
+	return e
+}
+
 // NewEngines is the Props of the supervisor of engines.
 func NewEngines(env *Env, self messages.Node, transport, registry *actor.PID, peer func(messages.Node) *actor.PID) *actor.Props {
 	return env.Props(func() actor.Actor {
-		return &Engines{env: env, self: self, transport: transport, registry: registry, peer: peer, engines: map[string]*engineEntry{}}
+		return &Engines{env: env, self: self, transport: transport, registry: registry, peer: peer, engines: map[messages.Engine]*engineEntry{}}
 	})
 }
 
@@ -92,8 +98,7 @@ func (e *Engines) Receive(c actor.Context) {
 }
 
 func (e *Engines) onSpawnEngine(c actor.Context, m *SpawnEngine) {
-	name := EngineName(m.Engine)
-	if old := e.engines[name]; old != nil {
+	if old := e.engines[place(m.Engine)]; old != nil {
 		if old.ended {
 			old.next = append(old.next, m)
 			return
@@ -106,12 +111,12 @@ func (e *Engines) onSpawnEngine(c actor.Context, m *SpawnEngine) {
 		m.Reply(nil, fmt.Errorf("engine %s: %w", m.Engine, err))
 		return
 	}
-	e.engines[name] = &engineEntry{engine: m.Engine, pid: pid, gone: m.Gone}
+	e.engines[place(m.Engine)] = &engineEntry{engine: m.Engine, pid: pid, gone: m.Gone}
 	m.Reply(pid, nil)
 }
 
 func (e *Engines) onStopEngine(c actor.Context, m *StopEngine) {
-	entry := e.engines[EngineName(m.Engine)]
+	entry := e.engines[place(m.Engine)]
 	if entry == nil || entry.engine != m.Engine {
 		m.Done(0)
 		return
@@ -150,7 +155,7 @@ func (e *Engines) onFromPeer(c actor.Context, m *FromPeer) {
 		return
 	}
 	to := room.GetTo().Engine()
-	if entry := e.engines[EngineName(to)]; entry != nil && !entry.ended {
+	if entry := e.engines[place(to)]; entry != nil && !entry.ended {
 		c.Send(entry.pid, m)
 		return
 	}
@@ -201,7 +206,7 @@ func (e *Engines) onEngineEnded(c actor.Context, m *engineEnded) {
 	if m.open > 0 {
 		e.env.Log.Error("engine ended with grants that nothing closed", zap.Stringer("engine", entry.engine), zap.Int("grants", m.open))
 	}
-	delete(e.engines, EngineName(entry.engine))
+	delete(e.engines, place(entry.engine))
 	c.Send(e.registry, &DetachEngine{Engine: entry.engine, Cause: &messages.Cause{
 		Kind: messages.CauseKind_CAUSE_DETACHED, Text: "engine " + entry.engine.String() + " was detached", Origin: entry.engine.String(),
 	}})

@@ -2,6 +2,7 @@ package actors
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -103,7 +104,9 @@ func (n Names) Transport() string { return n.under(TransportName) }
 func (n Names) under(child string) string { return n.Root() + "/" + child }
 
 // RoomName is the name that an engine spawns a room's actor with.
-func RoomName(room uint64, attempt uint32) string { return fmt.Sprintf("room-%d.%d", room, attempt) }
+func RoomName(room uint64, attempt uint32) string {
+	return "room-" + strconv.FormatUint(room, 10) + "." + strconv.FormatUint(uint64(attempt), 10)
+}
 
 // PID is the actor with this id on the node whose actors are at address.
 func PID(address, id string) *actor.PID { return actor.NewPID(address, id) }

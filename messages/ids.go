@@ -5,6 +5,7 @@ package messages
 
 import (
 	"fmt"
+	"strconv"
 
 	"kvferry/kv"
 	"kvferry/transport/rdma"
@@ -23,7 +24,7 @@ type Node struct {
 	Incarnation uint64
 }
 
-func (n Node) String() string { return fmt.Sprintf("%s#%x", n.Name, n.Incarnation) }
+func (n Node) String() string { return n.Name + "#" + strconv.FormatUint(n.Incarnation, 16) }
 
 // Ref is n on the wire.
 func (n Node) Ref() *NodeRef { return &NodeRef{Name: n.Name, Incarnation: n.Incarnation} }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -34,7 +35,7 @@ type Config struct {
 }
 
 // Name names the actor for one process life of a node.
-func Name(n messages.Node) string { return fmt.Sprintf("%s-%x", n.Name, n.Incarnation) }
+func Name(n messages.Node) string { return n.Name + "-" + strconv.FormatUint(n.Incarnation, 16) }
 
 // Supervisor spawns a peer for each node that gossip shows, and stops it when
 // gossip says that the node is gone.

@@ -204,28 +204,47 @@ func (c *Copy) Check(field string, source, target uint64) error {
 	return nil
 }
 
+// at puts an element of a list in front of the field that an error names. The name is
+// made here and not before the check: nearly all that is checked is right.
+func at(list string, i int, err error) error {
+	if e, ok := err.(*RangeError); ok {
+		e.Field = fmt.Sprintf("%s[%d]%s", list, i, e.Field)
+	}
+	return err
+}
+
+// CheckWrites refuses a list of writes of which one is malformed, as Check does.
+func CheckWrites(ws []*Write, length func(RegionID) (uint64, bool)) error {
+	for i, w := range ws {
+		if err := w.Check(length); err != nil {
+			return at("writes", i, err)
+		}
+	}
+	return nil
+}
+
 // Check refuses a write without bytes, or with a copy that is malformed or whose
 // source leaves its region. length answers how long a region of this side is,
 // false when there is none. The length of the target's region is the receiver's
 // knowledge: its grant decides.
-func (w *Write) Check(field string, length func(RegionID) (uint64, bool)) error {
+func (w *Write) Check(length func(RegionID) (uint64, bool)) error {
 	if len(w.Copies) == 0 || len(w.Copies) > copiesMax {
-		return &RangeError{Field: field + ".copies", Got: uint64(len(w.Copies)), Want: copiesMax, Text: "a write has at least 1 copy"}
+		return &RangeError{Field: ".copies", Got: uint64(len(w.Copies)), Want: copiesMax, Text: "a write has at least 1 copy"}
 	}
 	var total uint64
 	for i := range w.Copies {
 		c := &w.Copies[i]
 		n, ok := length(c.Source.Region)
 		if !ok {
-			return &RangeError{Field: fmt.Sprintf("%s.copies[%d].source", field, i), Region: c.Source.Region, Text: "the region is not registered"}
+			return &RangeError{Field: fmt.Sprintf(".copies[%d].source", i), Region: c.Source.Region, Text: "the region is not registered"}
 		}
-		if err := c.Check(fmt.Sprintf("%s.copies[%d]", field, i), n, Unbounded); err != nil {
-			return err
+		if err := c.Check("", n, Unbounded); err != nil {
+			return at(".copies", i, err)
 		}
 		hi, bytes := bits.Mul64(c.Rows(), c.Bytes)
 		sum, carry := bits.Add64(total, bytes, 0)
 		if total = sum; hi != 0 || carry != 0 || total > math.MaxInt64 {
-			return &RangeError{Field: field + ".copies", Got: math.MaxUint64, Want: math.MaxInt64, Text: "the write has too many bytes"}
+			return &RangeError{Field: ".copies", Got: math.MaxUint64, Want: math.MaxInt64, Text: "the write has too many bytes"}
 		}
 	}
 	return nil

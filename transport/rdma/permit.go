@@ -2,7 +2,6 @@ package rdma
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 )
 
@@ -47,13 +46,12 @@ func Compile(g *Grant, length func(RegionID) (uint64, bool)) (*Permit, error) {
 	byKind := map[[2]uint64]int{}
 	for i := range g.Ranges {
 		r := &g.Ranges[i]
-		field := fmt.Sprintf("ranges[%d]", i)
 		n, ok := length(r.Region)
 		if !ok {
-			return nil, &RangeError{Field: field, Region: r.Region, Text: "the region is not registered"}
+			return nil, at("ranges", i, &RangeError{Region: r.Region, Text: "the region is not registered"})
 		}
-		if err := r.Check(field, n); err != nil {
-			return nil, err
+		if err := r.Check("", n); err != nil {
+			return nil, at("ranges", i, err)
 		}
 		k := key{&r.Runs[0], len(r.Runs)}
 		if sets[k] == nil {

@@ -26,7 +26,7 @@ func TestPatternsThatCannotBeCountedAreRefused(t *testing.T) {
 				t.Errorf("copy: got %v, want a RangeError", err)
 			}
 			w := Write{Copies: []Copy{c}}
-			if err := w.Check("write", func(RegionID) (uint64, bool) { return 4096, true }); !errors.As(err, &outside) {
+			if err := w.Check(func(RegionID) (uint64, bool) { return 4096, true }); !errors.As(err, &outside) {
 				t.Errorf("write: got %v, want a RangeError", err)
 			}
 			r := Range{Bytes: p.bytes, Count: p.count, Runs: []Run{{Count: p.units}}}

@@ -122,10 +122,8 @@ func (p *Provider) Post(id rdma.SessionID, ws []*rdma.Write) error {
 	if len(ws) > p.net.config.Window {
 		return &rdma.RangeError{Field: "writes", Got: uint64(len(ws)), Want: uint64(p.net.config.Window), Text: "the window never takes so many at once"}
 	}
-	for i, w := range ws {
-		if err := w.Check(fmt.Sprintf("writes[%d]", i), p.regions.Length); err != nil {
-			return err
-		}
+	if err := rdma.CheckWrites(ws, p.regions.Length); err != nil {
+		return err
 	}
 	if s.accepted+len(ws) > p.net.config.Window {
 		return rdma.ErrFull
