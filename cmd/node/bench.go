@@ -112,12 +112,8 @@ func (f *benchFlags) read(name string) (blocks []uint64, c bench.Config, err err
 		}
 		blocks = append(blocks, block)
 	}
-	if f.plot != "" { // said before the measuring, not after
-		file, err := os.OpenFile(f.plot, os.O_WRONLY|os.O_CREATE, 0o666)
-		if err != nil {
-			return nil, c, malformed("--plot: %w", err)
-		}
-		_ = file.Close() // nothing was written
+	if err := checkPlot(f.plot); err != nil {
+		return nil, c, err
 	}
 	self, err := os.Executable()
 	c.Peer = []string{self, "bench", "peer"}
@@ -172,12 +168,39 @@ func (f *benchFlags) announce(c *cobra.Command, subjects int) {
 	fmt.Fprintf(c.ErrOrStderr(), "measuring for about %s\n", max(time.Second, d.Round(time.Second)))
 }
 
-// draw writes the picture, if one is wanted.
-func (f *benchFlags) draw(p *plot) error {
-	if f.plot == "" {
+func (f *benchFlags) draw(p *plot) error { return drawPlot(f.plot, p) }
+
+// picture is a panel of GB/s by blocks.
+func (f *benchFlags) picture(title, how string, others float64, all ...series) *plot {
+	if others > othersCoresMax {
+		how += fmt.Sprintf("; others used up to %.1f of %d cores", others, runtime.NumCPU())
+	}
+	return &plot{title: title, note: how, panels: []panel{{x: "bytes of a block, logarithmic", y: "GB/s", xText: humanBytes, series: all}}}
+}
+
+func (f *benchFlags) roundsText() string {
+	return fmt.Sprintf("%d round%s", f.rounds, plural(f.rounds))
+}
+
+// checkPlot says before the measuring, and not after, that a picture cannot be written.
+func checkPlot(path string) error {
+	if path == "" {
 		return nil
 	}
-	file, err := os.Create(f.plot)
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o666)
+	if err != nil {
+		return malformed("--plot: %w", err)
+	}
+	_ = file.Close() // nothing was written
+	return nil
+}
+
+// drawPlot writes a picture, if one is wanted.
+func drawPlot(path string, p *plot) error {
+	if path == "" {
+		return nil
+	}
+	file, err := os.Create(path)
 	if err != nil {
 		return malformed("--plot: %w", err)
 	}

@@ -68,7 +68,7 @@ func (f *benchFlags) runLimits(ctx context.Context, c *cobra.Command) error {
 	} else if err := f.writeLimits(c, results); err != nil {
 		return err
 	}
-	return f.draw(limitsPicture(results))
+	return f.draw(f.limitsPicture(results))
 }
 
 func (f *benchFlags) writeLimits(c *cobra.Command, results []bench.Limits) error {
@@ -91,13 +91,16 @@ func (f *benchFlags) writeLimits(c *cobra.Command, results []bench.Limits) error
 	return writeOthers(out, others)
 }
 
-func limitsPicture(results []bench.Limits) *plot {
-	contiguous, scattered, tcp := series{name: "copy, in order"}, series{name: "copy"}, series{name: "raw loop"}
+func (f *benchFlags) limitsPicture(results []bench.Limits) *plot {
+	ordered, scattered := series{name: "copy in order, 1 thread"}, series{name: "copy scattered, 1 thread"}
+	tcp := series{name: fmt.Sprintf("raw TCP loop, scattered, %d connection%s", f.connections, plural(f.connections))}
+	others := 0.0
 	for i := range results {
 		r := &results[i]
-		contiguous.points = append(contiguous.points, point{r.Block, r.Contiguous})
-		scattered.points = append(scattered.points, point{r.Block, r.CopyLimit})
-		tcp.points = append(tcp.points, point{r.Block, r.TCPLimit})
+		others = max(others, r.OthersCores)
+		ordered.add(point{x: r.Block, y: r.Contiguous})
+		scattered.add(point{x: r.Block, y: r.CopyLimit})
+		tcp.add(point{x: r.Block, y: r.TCPLimit})
 	}
-	return &plot{title: "ceilings of this machine", series: []series{contiguous, scattered, tcp}}
+	return f.picture("ceilings of this machine", "medians of "+f.roundsText(), others, ordered, scattered, tcp)
 }

@@ -26,6 +26,7 @@ type benchRoomsFlags struct {
 	profile  string
 	pool     string
 	messages bool
+	plot     string
 	output   string
 }
 
@@ -75,6 +76,7 @@ bytes, or of KiB, MiB or GiB. Both sides are one engine.
 Exit codes: 0; 1, it failed, a room failed, or bytes were wrong.`,
 		Example: `  kvferry bench rooms
   kvferry bench rooms --in-flight 64 --seconds 5 --profile /tmp/rooms
+  kvferry bench rooms --in-flight 1,4,16,64,256,1024 --plot rooms.svg
   kvferry bench rooms --bytes 1GiB -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -93,6 +95,7 @@ Exit codes: 0; 1, it failed, a room failed, or bytes were wrong.`,
 	flags.StringVar(&f.pool, "pool", benchPool, "with --bytes: memory of each side of bench transport, much more than the caches (SIZE)")
 	flags.StringVar(&f.profile, "profile", "", "folder for profiles of both nodes, of the last round (pprof)")
 	flags.BoolVar(&f.messages, "messages", false, "count the messages of actors too, in a round of its own")
+	flags.StringVar(&f.plot, "plot", "", "draw a picture, an SVG file")
 	flags.StringVarP(&f.output, "output", "o", "text", "text or json")
 	return c
 }
@@ -138,6 +141,9 @@ func (f *benchRoomsFlags) run(ctx context.Context, c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := checkPlot(f.plot); err != nil {
+		return err
+	}
 	self, err := os.Executable()
 	if err != nil {
 		return malformed("find the own executable: %w", err)
@@ -160,5 +166,8 @@ func (f *benchRoomsFlags) run(ctx context.Context, c *cobra.Command) error {
 	if err != nil {
 		return malformed("%w", err)
 	}
-	return result.print(c.OutOrStdout(), f.output)
+	if err := result.print(c.OutOrStdout(), f.output); err != nil {
+		return err
+	}
+	return drawPlot(f.plot, result.picture())
 }

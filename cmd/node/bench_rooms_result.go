@@ -110,12 +110,17 @@ func (p *roomsPlay) result() *roomsResult {
 	return r
 }
 
+// head is what holds for all cases.
+func (r *roomsResult) head() string {
+	return fmt.Sprintf("%s, rooms of %s (%s tokens of %s), 2 processes", r.Provider, humanBytes(r.RoomBytes), grouped(r.Tokens), r.Model)
+}
+
 func (r *roomsResult) print(w io.Writer, output string) error {
 	if output == "json" {
 		return writeJSON(w, r)
 	}
-	if _, err := fmt.Fprintf(w, "%s, rooms of %s (%s tokens of %s), 2 processes; medians of %d round%s\nremoting: round trip %.0f us\n\n",
-		r.Provider, humanBytes(r.RoomBytes), grouped(r.Tokens), r.Model, r.Rounds, plural(r.Rounds), r.RemotingRTTUS); err != nil {
+	if _, err := fmt.Fprintf(w, "%s; medians of %d round%s\nremoting: round trip %.0f us\n\n",
+		r.head(), r.Rounds, plural(r.Rounds), r.RemotingRTTUS); err != nil {
 		return err
 	}
 	t := table{head: []string{"IN FLIGHT", "ROOMS/S", "P50 US", "P99 US", "ROUND TRIPS", "CPU US", "GB/S"}}

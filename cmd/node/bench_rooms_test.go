@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -93,6 +94,34 @@ func TestRoomsTextHasARowForEachCase(t *testing.T) {
 	}
 }
 
+func TestRoomsPictureHasRatesAndTimes(t *testing.T) {
+	r := &roomsResult{Provider: "tcp", Model: "bench", Tokens: 16, RoomBytes: 16 << 10, Rounds: 2, RemotingRTTUS: 70, InFlight: []roomsCaseResult{
+		{InFlight: 64, RoomsPerS: 9000, P50US: 7000, P99US: 9000, RemotingPerS: 60000,
+			Rounds: []roomsRound{{8000, 8000, 9000, 60000}, {10000, 6000, 9000, 60000}}},
+		{InFlight: 1, RoomsPerS: 2000, P50US: 450, P99US: 900, RemotingPerS: 14000},
+	}}
+	p := r.picture()
+	rate, times := p.panels[0].series, p.panels[1].series
+	if got, want := fmt.Sprint(rate[0].points), "[{1 2000 0 0} {64 9000 8000 10000}]"; got != want {
+		t.Errorf("rooms are %s, want %s", got, want)
+	}
+	if got, want := fmt.Sprint(times[0].points), "[{1 0.45 0 0} {64 7 6 8}]"; got != want {
+		t.Errorf("p50 is %s, want %s", got, want)
+	}
+	if rate[1].points[1].y != 60000 || times[2].points[0].y != 0.07 {
+		t.Errorf("%+v", p)
+	}
+	r.LimitGBPerS, r.InFlight[0].LimitGBPerS = 5, 5
+	if rate = r.picture().panels[0].series; rate[1].points[1].y != 5 || rate[0].points[1].y != 9000*16384/1e9 {
+		t.Errorf("%+v", rate)
+	}
+	var b strings.Builder
+	if err := p.write(&b); err != nil {
+		t.Fatal(err)
+	}
+	isXML(t, b.String())
+}
+
 func TestBadRoomsFlagsAreNamed(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--in-flight 0", "--in-flight is 0, want 1 to 4096"},
@@ -109,6 +138,7 @@ func TestBadRoomsFlagsAreNamed(t *testing.T) {
 		{"--tokens 99999999999", "a room is 6250000000 pages (--bytes, --tokens, --page, --model), want at most 65536"},
 		{"--bytes 200GiB", "of memory (--in-flight, --bytes, --tokens), want at most"},
 		{"--bytes 1MiB --pool x", `--pool is "x", want a size such as`},
+		{"--plot /nowhere/a.svg", "--plot: open /nowhere/a.svg"},
 		{"-o yaml", `--output is "yaml", want text or json`},
 	} {
 		root := newRootCommand()

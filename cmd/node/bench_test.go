@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,6 +92,12 @@ func TestBenchTransportText(t *testing.T) {
 		t.Fatal(err)
 	}
 	isXML(t, string(text))
+	if _, err := runBench(t, append([]string{"transport", "--rows", "strided", "--block", "2KiB", "--provider", "mem", "--plot", picture}, benchSmall...)...); err != nil {
+		t.Fatal(err)
+	}
+	if text, err = os.ReadFile(picture); err != nil || !strings.Contains(string(text), ">mem, scattered blocks of 64 KiB</text>") {
+		t.Errorf("%v in\n%s", err, text)
+	}
 }
 
 func TestBenchLimits(t *testing.T) {
@@ -200,11 +207,17 @@ func TestParseSize(t *testing.T) {
 
 func TestPlot(t *testing.T) {
 	for _, p := range []plot{
-		{title: "a <b> & c", series: []series{
-			{name: "one & only", points: []point{{512, 1.5}, {64 << 10, 23.7}, {1 << 20, 0.01}}},
-			{name: "<limit>", dashed: true, points: []point{{512, 3}}},
+		{title: "a <b> & c", note: "<&>", panels: []panel{
+			{x: "bytes", y: "GB/s", xText: humanBytes, series: []series{
+				{name: "one & only", points: []point{{x: 512, y: 1.5, low: 1, high: 2}, {x: 64 << 10, y: 23.7}, {x: 1 << 20, y: 0.01}}},
+				{name: "<limit>", dashed: true, points: []point{{x: 512, y: 3}}},
+			}},
+			{x: "rooms", y: "ms", xText: grouped, log: true, series: []series{{name: "p50", points: []point{{x: 1, y: 0.3}, {x: 1024, y: 70}, {x: 8, y: 0}}}}},
 		}},
-		{title: "nothing moved", series: []series{{name: "x", points: []point{{4096, 0}}}}},
+		{title: "nothing moved", panels: []panel{
+			{xText: humanBytes, series: []series{{name: "x", points: []point{{x: 4096}}}}},
+			{xText: humanBytes, log: true, series: []series{{name: "x", points: []point{{x: 4096}}}}},
+		}},
 	} {
 		var b strings.Builder
 		if err := p.write(&b); err != nil {
@@ -214,6 +227,40 @@ func TestPlot(t *testing.T) {
 		for _, bad := range []string{"NaN", "Inf"} {
 			if strings.Contains(b.String(), bad) {
 				t.Errorf("%s in the picture:\n%s", bad, b.String())
+			}
+		}
+	}
+}
+
+func TestScalesHoldWhatIsDrawn(t *testing.T) {
+	for _, tc := range []struct {
+		log       bool
+		low, high float64
+		ticks     string
+	}{
+		{low: 0, high: 0, ticks: "[0 1]"},
+		{low: 1, high: 23.7, ticks: "[0 5 10 15 20 25]"},
+		{low: 1, high: 80_000, ticks: "[0 20000 40000 60000 80000]"},
+		{low: 0, high: 0.3, ticks: "[0 0.1 0.2 0.3]"},
+		{log: true, low: 0.3, high: 70, ticks: "[0.2 0.5 1 2 5 10 20 50 100]"},
+		{log: true, low: 0.03, high: 700, ticks: "[0.1 1 10 100 1000]"},
+		{log: true, low: 5, high: 5, ticks: "[5 10]"},
+		{log: true, low: 0, high: 0, ticks: "[1 2 5 10]"},
+	} {
+		s := linear(tc.high)
+		if tc.log {
+			s = logarithmic(tc.low, tc.high)
+		}
+		var ticks []string
+		for _, v := range s.ticks {
+			ticks = append(ticks, strconv.FormatFloat(v, 'g', 6, 64))
+		}
+		if got := fmt.Sprint(ticks); got != tc.ticks {
+			t.Errorf("%+v: ticks are %s", tc, got)
+		}
+		for _, v := range []float64{tc.low, tc.high} {
+			if at := s.of(v); at < 0 || at > 1 {
+				t.Errorf("%+v: %v stands at %v", tc, v, at)
 			}
 		}
 	}

@@ -97,8 +97,11 @@ func (f *benchTransportFlags) run(ctx context.Context, c *cobra.Command) error {
 	} else if err := f.writeText(c, results); err != nil {
 		return err
 	}
-	return f.draw(f.picture(results))
+	return f.draw(f.transportPicture(results))
 }
+
+// limitNames says what providers are compared with.
+var limitNames = map[string]string{"tcp": "raw loop", "shm": "best copy, 1 thread", "mem": "best copy, 1 thread"}
 
 // head is what holds for all results.
 func (f *benchTransportFlags) head(r *bench.Transport) string {
@@ -141,12 +144,20 @@ func (f *benchTransportFlags) writeText(c *cobra.Command, results []bench.Transp
 	return writeOthers(out, others)
 }
 
-func (f *benchTransportFlags) picture(results []bench.Transport) *plot {
-	provider, limit := series{name: f.provider}, series{name: "limit", dashed: true}
+func (f *benchTransportFlags) transportPicture(results []bench.Transport) *plot {
+	provider, limit := series{name: f.provider}, series{name: "limit: " + limitNames[f.provider], dashed: true}
+	wide := series{name: f.provider + ", scattered blocks of 64 KiB", dashed: true}
+	others := 0.0
 	for i := range results {
 		r := &results[i]
-		provider.points = append(provider.points, point{r.Block, r.GBPerS})
-		limit.points = append(limit.points, point{r.Block, r.LimitGBPerS})
+		others = max(others, r.OthersCores)
+		provider.add(pointOf(r.Block, r.GBPerS, r.Rounds, func(r *bench.Round) float64 { return r.GBPerS }))
+		limit.add(pointOf(r.Block, r.LimitGBPerS, r.Rounds, func(r *bench.Round) float64 { return r.LimitGBPerS }))
+		wide.add(pointOf(r.Block, r.GBPerS64K, r.Rounds, func(r *bench.Round) float64 { return r.GBPerS64K }))
 	}
-	return &plot{title: f.head(&results[0]), series: []series{provider, limit}}
+	all := []series{provider, limit}
+	if results[0].Rows == bench.Strided {
+		all = append(all, wide)
+	}
+	return f.picture(f.head(&results[0]), "medians of "+f.roundsText()+", bars from the least to the most", others, all...)
 }
