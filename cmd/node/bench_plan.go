@@ -14,6 +14,7 @@ import (
 type benchPlanFlags struct {
 	deploymentFlags
 	tokens, prefix int64
+	together       int
 	seed           uint64
 }
 
@@ -24,9 +25,10 @@ func newBenchPlanCommand() *cobra.Command {
 		Short: "Measure what planning costs",
 		Long: `Plan measures what it costs a prefill rank to find out which bytes of a request of N
 tokens it sends to a decode rank: the first pair of ranks that moves anything, and
-pages in no order on both sides.
+pages in no order on both sides. With --together some of them follow one another, as
+they do in a pool that is not full.
 
-The plan is strided copies. EXPANDED is the same plan written out row by row, as
+The plan is strided copies of RUNS of pages. EXPANDED is the same plan written out row by row, as
 planners do that know no strides; ON THE WIRE is what the decode rank's pages take in
 its grant.
 
@@ -50,7 +52,8 @@ deployments cannot work.`,
 	}
 	c.Flags().Int64Var(&f.tokens, "tokens", 131072, "tokens of the request (N), at least 1")
 	c.Flags().Int64Var(&f.prefix, "prefix", 0, "tokens that decode has already (M), less than N")
-	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the pages")
+	c.Flags().IntVar(&f.together, "together", 1, "pages of each side that follow one another, at least 1")
+	c.Flags().Uint64Var(&f.seed, "seed", 1, "seed of the order of the pages")
 	return c
 }
 
@@ -74,11 +77,14 @@ func (f *benchPlanFlags) run(c *cobra.Command) error {
 	if f.prefix < 0 || f.prefix >= f.tokens {
 		return malformed("--prefix is %d, want 0 to less than the %d of --tokens", f.prefix, f.tokens)
 	}
+	if f.together < 1 {
+		return malformed("--together is %d, want at least 1", f.together)
+	}
 	if fit := kv.MatchDeployments(prefill, decode, 1, 1); !fit.Compatible() {
 		writeReasons(c.ErrOrStderr(), fit)
 		return &exitError{code: exitImpossible}
 	}
-	p, err := bench.MeasurePlan(bench.PlanConfig{Prefill: prefill, Decode: decode, Prefix: uint64(f.prefix), Length: uint64(f.tokens), Seed: f.seed})
+	p, err := bench.MeasurePlan(bench.PlanConfig{Prefill: prefill, Decode: decode, Prefix: uint64(f.prefix), Length: uint64(f.tokens), Together: f.together, Seed: f.seed})
 	if err != nil {
 		return malformed("%w", err)
 	}
@@ -91,17 +97,25 @@ func (f *benchPlanFlags) run(c *cobra.Command) error {
 
 func (f *benchPlanFlags) writeText(c *cobra.Command, j *benchPlanJSON) error {
 	out := c.OutOrStdout()
-	if _, err := fmt.Fprintf(out, "%s tokens, %s from %s to %s, pages in no order\n\n", grouped(j.Tokens), humanBytes(j.Bytes), j.Writer, j.Receiver); err != nil {
+	if _, err := fmt.Fprintf(out, "%s tokens, %s from %s to %s, pages %s\n\n", grouped(j.Tokens), humanBytes(j.Bytes), j.Writer, j.Receiver, f.orderText()); err != nil {
 		return err
 	}
-	t := table{head: []string{"", "RECORDS", "TIME", "ON THE WIRE"}}
-	t.add("plan", grouped(uint64(j.Records)), humanMicros(j.BuildUS), humanBytes(uint64(j.WireBytes)))
-	t.add("expanded", grouped(j.ExpandedRecords), humanMicros(j.ExpandedUS), "")
+	t := table{head: []string{"", "RECORDS", "RUNS", "TIME", "ON THE WIRE"}}
+	t.add("plan", grouped(uint64(j.Records)), grouped(uint64(j.Runs)), humanMicros(j.BuildUS), humanBytes(uint64(j.WireBytes)))
+	t.add("expanded", grouped(j.ExpandedRecords), "", humanMicros(j.ExpandedUS), "")
 	if err := t.write(out, ""); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\nThe plan takes 1/%.0f of the time.\n", j.Ratio)
 	return err
+}
+
+// orderText is how pages lie.
+func (f *benchPlanFlags) orderText() string {
+	if f.together == 1 {
+		return "in no order"
+	}
+	return fmt.Sprintf("%s together", grouped(uint64(f.together)))
 }
 
 // humanMicros is a number of microseconds in milliseconds.

@@ -138,13 +138,13 @@ func TestBenchPlan(t *testing.T) {
 			t.Errorf("%s is %v, want more than 0", field, got[field])
 		}
 	}
-	if got["records"] != 160.0 || got["expanded_records"] != 160*4096.0 {
+	if got["records"] != 160.0 || got["expanded_records"] != 160*4096.0 || got["runs"].(float64) < 48 || got["runs"].(float64) > 64 {
 		t.Errorf("%s", out)
 	}
 	for _, example := range [][]string{
 		{"--model", "qwen3-next-80b-a3b", "--prefill", "tp=2", "--decode", "tp=4,layout=hnd"},
 		{"--model", "deepseek-v4-flash", "--prefill", "tp=1,cp=2,cp_split=pages,page=128", "--decode", "tp=1,dcp=2,page=256"},
-		{"--prefix", "100"},
+		{"--prefix", "100"}, {"--together", "8"}, {"--together", "1000"},
 	} {
 		if out, err = runBench(t, append([]string{"plan", "--tokens", "4096"}, example...)...); err != nil || !strings.Contains(out, "\nplan ") {
 			t.Errorf("%v: %v\n%s", example, err, out)
@@ -180,6 +180,7 @@ func TestBenchRefuses(t *testing.T) {
 		{"limits --blocks x", `--blocks is "x", want a size`, exitMalformed},
 		{"plan --tokens 0", "--tokens is 0, want 1 to", exitMalformed},
 		{"plan --tokens 5 --prefix 5", "--prefix is 5, want 0 to less than the 5", exitMalformed},
+		{"plan --together 0", "--together is 0, want at least 1", exitMalformed},
 		{"plan --prefill tp=x", "--prefill", exitMalformed},
 		{"plan --prefill tp=7", "", exitImpossible},
 	} {

@@ -30,7 +30,8 @@ const (
 type PlanConfig struct {
 	Prefill, Decode *kv.Deployment
 	Prefix, Length  uint64 // the tokens [Prefix, Length) are wanted
-	Seed            uint64 // of the pages, which are in no order
+	Together        int    // pages of each side that follow one another in its pool, at least 1
+	Seed            uint64 // of the order of the others
 }
 
 // Plan is what planning costs one writer of a request, for one receiver.
@@ -42,6 +43,7 @@ type Plan struct {
 
 	BuildUS   float64 `json:"build_us"`   // median
 	Records   int     `json:"records"`    // strided copies
+	Runs      int     `json:"runs"`       // of pages, that copies share
 	WireBytes int     `json:"wire_bytes"` // of the receiver's pages in its grant
 
 	// The same plan written out row by row into a list that is used again, as planners
@@ -67,8 +69,8 @@ func MeasurePlan(c PlanConfig) (*Plan, error) {
 		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(c.Seed, 0))
-	chunk := kv.Chunk{To: c.Length, Source: placed(rng, fit.Prefill(), pair.Writer, sources, 0, c.Length), Last: true}
-	at := placed(rng, fit.Decode(), pair.Receiver, targets, c.Prefix, c.Length)
+	chunk := kv.Chunk{To: c.Length, Source: placed(rng, c.Together, fit.Prefill(), pair.Writer, sources, 0, c.Length), Last: true}
+	at := placed(rng, c.Together, fit.Decode(), pair.Receiver, targets, c.Prefix, c.Length)
 
 	p := &Plan{Writer: pair.Writer, Receiver: pair.Receiver, Tokens: c.Length - c.Prefix, WireBytes: wireBytes(&at)}
 	var copies []kv.Copy
@@ -80,7 +82,7 @@ func MeasurePlan(c PlanConfig) (*Plan, error) {
 		}
 		builds = append(builds, microseconds(time.Since(since)))
 	}
-	p.BuildUS, p.Records = Median(builds), len(copies)
+	p.BuildUS, p.Records, p.Runs = Median(builds), len(copies), runsOf(copies)
 	for i := range copies {
 		n := rowsOf(&copies[i])
 		p.ExpandedRecords += n
@@ -121,17 +123,32 @@ func firstPair(fit *kv.Fit, prefix, length uint64) (*kv.Pair, error) {
 	return nil, fmt.Errorf("there is nothing to move of the tokens [%d,%d)", prefix, length)
 }
 
-// placed is a request in pages of a rank that are in no order.
-func placed(rng *rand.Rand, i *kv.Instance, r kv.Rank, pool uint32, prefix, length uint64) (at kv.Placement) {
+// placed is a request in pages of a rank, of which so many are together and the rest in
+// no order. The pool has twice as many as are wanted.
+func placed(rng *rand.Rand, together int, i *kv.Instance, r kv.Rank, pool uint32, prefix, length uint64) (at kv.Placement) {
 	for _, p := range i.Pools(r) {
 		first, want := p.Need(prefix, length)
+		n := max(1, min(together, want))
+		order := rng.Perm(int(pool) / n)
 		pages := make([]uint32, want)
-		for k, page := range rng.Perm(int(pool))[:want] {
-			pages[k] = uint32(page)
+		for k := range pages {
+			pages[k] = uint32(order[k/n]*n + k%n)
 		}
 		at.Tables = append(at.Tables, kv.PoolTable{Window: p.Window, PageTable: kv.PageTable{First: first, Pages: pages}})
 	}
 	return at
+}
+
+// runsOf is the runs of all copies. Those that copies share are counted once.
+func runsOf(copies []kv.Copy) (n int) {
+	seen := map[*kv.PairRun]bool{}
+	for i := range copies {
+		if r := copies[i].Runs; len(r) > 0 && !seen[&r[0]] {
+			seen[&r[0]] = true
+			n += len(r)
+		}
+	}
+	return n
 }
 
 // wireBytes is what the pages of a request take in the grant that names them.

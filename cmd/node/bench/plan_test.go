@@ -15,7 +15,7 @@ func planConfig(t *testing.T, tokens uint64) PlanConfig {
 	d := func(tp int) *kv.Deployment {
 		return &kv.Deployment{Model: model, TP: tp, PP: 1, DP: 1, PageTokens: 16, Layout: kv.NHD}
 	}
-	return PlanConfig{Prefill: d(2), Decode: d(4), Length: tokens, Seed: 1}
+	return PlanConfig{Prefill: d(2), Decode: d(4), Length: tokens, Together: 1, Seed: 1}
 }
 
 func TestPlan(t *testing.T) {
@@ -33,6 +33,20 @@ func TestPlan(t *testing.T) {
 	}
 	if !(p.BuildUS > 0) || !(p.ExpandedUS > 0) || p.Ratio != p.ExpandedUS/p.BuildUS {
 		t.Errorf("%+v", p)
+	}
+}
+
+func TestPagesTogetherAreOneRun(t *testing.T) {
+	for together, most := range map[int]int{1: 64, 8: 8, 64: 1, 1000: 1} {
+		c := planConfig(t, 1024) // 64 pages
+		c.Together = together
+		p, err := MeasurePlan(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Runs < 1 || p.Runs > most || p.Records != 64 {
+			t.Errorf("%d together: %d runs, want at most %d; %d records", together, p.Runs, most, p.Records)
+		}
 	}
 }
 
