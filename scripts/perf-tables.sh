@@ -66,7 +66,12 @@ large() {
 	for p in shm tcp; do run bench rooms --bytes 1GiB --provider "$p" --rounds 5; done
 }
 peers() {
-	for n in 1 2 4 8; do run demo --rooms 64 --layers 8 --decode-instances "$n" --provider tcp; done
+	printf '\n| decode nodes | seconds | GB/s | p50, ms | p99, ms |\n|---|---|---|---|---|\n'
+	for n in 1 2 4 8; do
+		# shellcheck disable=SC2086
+		${RUN:-} "$KVFERRY" demo --rooms 64 --layers 8 --decode-instances "$n" --provider tcp |
+			awk -v n="$n" '/ rooms +moved +seconds/ { getline; printf "| %d | %s | %s | %s | %s |\n", n, $4, $5, $6, $8 }'
+	done
 }
 
 for section in ${*:-limits tcp strided shm connections plan rooms large peers}; do
