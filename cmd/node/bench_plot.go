@@ -53,7 +53,7 @@ func pointOf[T any](x uint64, y float64, rounds []T, of func(*T) float64) point 
 // The picture in pixels. A panel is a legend above a square of data.
 const (
 	plotWidth   = 760
-	plotLeft    = 72
+	plotLeft    = 86
 	plotRight   = 24
 	plotHeader  = 40 // title
 	plotFooter  = 34 // note
