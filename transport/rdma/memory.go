@@ -3,17 +3,26 @@ package rdma
 import (
 	"fmt"
 	"os"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
+// hugeBytes is a huge page, on amd64 and on arm64 with pages of 4 KiB.
+const hugeBytes = 2 << 20
+
 // Memory is memory that a provider can register: a sealed memfd, mapped shared.
 // It is never part of the Go heap, so the garbage collector neither moves nor
 // scans it, and its file descriptor can be handed to another process.
+//
+// It begins where a huge page can, so that whatever gives it huge pages, by another
+// mapping of the file too, gives them to this one.
 type Memory struct {
-	name  string
-	file  *os.File
-	bytes []byte
+	name     string
+	file     *os.File
+	bytes    []byte
+	reserved unsafe.Pointer // of the address space, around bytes
+	length   uintptr        // reserved
 }
 
 // NewMemory maps n bytes of zeros, n at least 1. The memory is sealed against
@@ -35,12 +44,28 @@ func NewMemory(name string, n uint64) (*Memory, error) {
 		f.Close()
 		return nil, fmt.Errorf("memory %q: seal: %w", name, err)
 	}
-	b, err := unix.Mmap(fd, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
+	m := &Memory{name: name, file: f, length: uintptr(n) + hugeBytes}
+	if err := m.mapFile(n); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("memory %q: map %d bytes: %w", name, n, err)
 	}
-	return &Memory{name: name, file: f, bytes: b}, nil
+	return m, nil
+}
+
+// mapFile maps the file into a reservation that has a huge page more than it needs.
+func (m *Memory) mapFile(n uint64) error {
+	reserved, err := unix.MmapPtr(-1, 0, nil, m.length, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
+	if err != nil {
+		return err
+	}
+	shift := -uintptr(reserved) & (hugeBytes - 1)
+	start, err := unix.MmapPtr(int(m.file.Fd()), 0, unsafe.Add(reserved, shift), uintptr(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_FIXED)
+	if err != nil {
+		_ = unix.MunmapPtr(reserved, m.length)
+		return err
+	}
+	m.reserved, m.bytes = reserved, unsafe.Slice((*byte)(start), n)
+	return nil
 }
 
 // Name is what NewMemory was given.
@@ -57,7 +82,10 @@ func (m *Memory) File() *os.File { return m.file }
 
 // Close unmaps the memory. The caller has deregistered it everywhere.
 func (m *Memory) Close() error {
-	err := unix.Munmap(m.bytes)
+	var err error
+	if m.bytes != nil {
+		err = unix.MunmapPtr(m.reserved, m.length)
+	}
 	m.bytes = nil
 	if e := m.file.Close(); err == nil {
 		err = e
