@@ -19,14 +19,14 @@ const (
 	numberBytes = 8
 
 	// headBytes is what stands before the rows of a frame: the number, and nothing up
-	// to a cache line. The kernel's copies of rows that begin at odd places of its
-	// buffers take a sixth longer.
+	// to a cache line. With 8 or 72 bytes the loop was 5 to 10 % slower than with 64,
+	// 80 or 128.
 	headBytes = 64
 )
 
 // loop is the sending side of the raw loop, the least that two processes do to move
-// rows over TCP. Both know the layout; a frame is a head with the number of a write, and its rows,
-// and the answer is the number. Nothing is checked.
+// rows over TCP. Both know the layout; a frame is a head with the number of a write,
+// and its rows, and the answer is the number. Nothing is checked.
 type loop struct {
 	layout  *layout
 	memory  []byte
