@@ -63,7 +63,7 @@ rooms() {
 	for n in 16 256 4096 65536; do run bench rooms --in-flight 1,64 --tokens "$n" --seconds 0.5; done
 }
 large() {
-	for p in shm tcp; do run bench rooms --bytes 1GiB --provider "$p" --rounds 5; done
+	for p in shm tcp; do run bench rooms --bytes 1GiB --provider "$p" --seconds 2 --rounds 5; done
 }
 peers() {
 	printf '\n| decode nodes | seconds | GB/s | p50, ms | p99, ms |\n|---|---|---|---|---|\n'
