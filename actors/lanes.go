@@ -15,10 +15,12 @@ import (
 // small room cost.
 //
 // A message that an actor sends waits for the actor to return rather than for another
-// processor to wake up, as long as that is soon. A mailbox that has waited for
-// lanesBehind gets a lane of its own: at most one per processor by what is sent, and
-// without limit, one for every second lanesGuard, where nothing moves on: an actor, or a
-// func that a caller gave it, that blocks holds up nobody else for longer.
+// processor to wake up, as long as that is soon. When something is sent and a mailbox
+// has waited for lanesBehind by then, another lane begins: at most one per processor.
+// Where nothing moves on for a whole lanesGuard, the lanes that run then are stuck, and
+// another begins, without limit. A stuck lane does not count until it moves on: an
+// actor, or a func that a caller gave it, that blocks or is long at work holds up the
+// others once, for two lanesGuard at most, and then no more.
 //
 // It is safe for use by several goroutines.
 type Lanes struct {
@@ -31,6 +33,9 @@ type Lanes struct {
 	head    int    // of queue
 	taken   uint64 // from queue, ever
 	active  int    // lanes that run a mailbox, or are about to look for one
+	running int    // of these, lanes that run a mailbox
+	stuck   int    // of these, lanes that have run it since taken was stuckAt
+	stuckAt uint64 // taken, when nothing moved on
 	idle    int    // lanes that wait, less those that were woken
 	guarded bool   // a guard is set
 	closed  bool
@@ -76,14 +81,25 @@ func (l *Lanes) Schedule(run func()) {
 		go run()
 		return
 	}
-	l.queue = append(l.queue, mailboxRun{run, now})
-	switch {
-	case l.active == 0:
+	l.push(mailboxRun{run, now})
+	switch moving := l.active - l.stuck; {
+	case moving == 0:
 		l.begin()
-	case l.active < l.most && now.Sub(l.queue[l.head].queued) >= lanesBehind:
+	case moving < l.most && now.Sub(l.queue[l.head].queued) >= lanesBehind:
 		l.begin()
 	}
 	l.guard()
+}
+
+// push queues a mailbox. Under load the queue is never empty: what was taken makes
+// room before the queue grows.
+func (l *Lanes) push(r mailboxRun) {
+	if len(l.queue) == cap(l.queue) && l.head > len(l.queue)/2 {
+		n := copy(l.queue, l.queue[l.head:])
+		clear(l.queue[n:])
+		l.queue, l.head = l.queue[:n], 0
+	}
+	l.queue = append(l.queue, r)
 }
 
 // begin starts a lane, or one that waits.
@@ -109,6 +125,7 @@ func (l *Lanes) guard() {
 		defer l.mu.Unlock()
 		l.guarded = false
 		if !l.closed && l.taken == taken && l.head < len(l.queue) {
+			l.stuck, l.stuckAt = l.running, l.taken
 			l.begin()
 		}
 		l.guard()
@@ -137,10 +154,31 @@ func (l *Lanes) lane() {
 		if l.head++; l.head == len(l.queue) {
 			l.queue, l.head = l.queue[:0], 0
 		}
-		l.mu.Unlock()
-		run()
-		l.mu.Lock()
+		l.run(run)
 	}
+}
+
+// run runs the mailbox that was taken last, without the lock.
+func (l *Lanes) run(run func()) {
+	l.running++
+	number, returned := l.taken, false
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.running--
+		if number <= l.stuckAt {
+			l.stuck--
+		}
+		if returned {
+			return
+		}
+		l.active-- // runtime.Goexit, by a func that a caller gave, ends the lane
+		if !l.closed && l.head < len(l.queue) {
+			l.begin()
+		}
+	}()
+	run()
+	returned = true
 }
 
 // Close ends the goroutines, those that run a mailbox when it is empty. Mailboxes

@@ -82,6 +82,87 @@ func TestLanesGoOnWhereActorsBlock(t *testing.T) {
 	})
 }
 
+// An actor that blocks holds up the others once, not each message to them.
+func TestLanesThatAreStuckDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes := actors.NewLanes(actors.RealClock{})
+		defer lanes.Close()
+		once := func() time.Duration {
+			began, ran := time.Now(), make(chan bool)
+			lanes.Schedule(func() { close(ran) })
+			<-ran
+			return time.Since(began)
+		}
+		blocked := make(chan bool)
+		for n := range 3 { // as many as there may be
+			lanes.Schedule(func() { <-blocked })
+			synctest.Wait()
+			if took := once(); took > 2*time.Millisecond {
+				t.Errorf("with %d that block, a mailbox ran after %v, want within 2ms", n+1, took)
+			}
+			for range 5 {
+				if took := once(); took > 0 {
+					t.Errorf("with %d that block, another ran after %v, want at once", n+1, took)
+				}
+			}
+		}
+		close(blocked)
+		synctest.Wait()
+		lanes.Schedule(func() { time.Sleep(time.Microsecond) }) // those count again
+		if took := once(); took != time.Microsecond {
+			t.Errorf("when nothing blocks any more, a mailbox ran after %v, want behind the one before", took)
+		}
+	})
+}
+
+// A func that ends its goroutine, as t.FailNow does, ends nothing else.
+func TestLanesOutliveTheEndOfAGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lanes := actors.NewLanes(actors.RealClock{})
+		defer lanes.Close()
+		var ran atomic.Int32
+		began := time.Now()
+		lanes.Schedule(func() {
+			lanes.Schedule(func() { ran.Add(1) })
+			runtime.Goexit()
+		})
+		synctest.Wait()
+		lanes.Schedule(func() { ran.Add(1) })
+		synctest.Wait()
+		if ran.Load() != 2 || time.Since(began) != 0 {
+			t.Errorf("%d of 2 mailboxes ran, after %v, want at once", ran.Load(), time.Since(began))
+		}
+	})
+}
+
+// What was taken from the queue is not kept, even if it is never empty.
+func TestLanesUnderLoadDoNotGrow(t *testing.T) {
+	lanes := actors.NewLanes(actors.RealClock{})
+	defer lanes.Close()
+	const chains, each = 8, 50_000
+	var all sync.WaitGroup
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range chains {
+		all.Add(1)
+		left := each
+		var run func()
+		run = func() {
+			if left--; left == 0 {
+				all.Done()
+				return
+			}
+			lanes.Schedule(run)
+		}
+		lanes.Schedule(run)
+	}
+	all.Wait()
+	runtime.ReadMemStats(&after)
+	if got := after.TotalAlloc - before.TotalAlloc; got > 4<<20 { // guards allocate a little
+		t.Errorf("%d runs of %d mailboxes allocated %d bytes", chains*each, chains, got)
+	}
+}
+
 // After Close nothing is left of the lanes, and what is scheduled still runs: the
 // bubble ends only if no goroutine is left.
 func TestLanesThatAreClosed(t *testing.T) {
