@@ -50,7 +50,8 @@ type Env struct {
 
 	// Base is applied to all Props before their own options: a simulation puts
 	// its dispatcher, mailbox and fault-injecting middleware here. A panic of such a
-	// middleware is the actor's, but for the log entry. nil in production.
+	// middleware stops the actor without the log entry; of an actor that is stopping
+	// already it must have none. nil in production.
 	Base []actor.PropsOption
 
 	// Lanes run the actors. nil: a goroutine for each mailbox that has something to do,

@@ -92,6 +92,9 @@ func stress(t *testing.T, seed uint64) {
 	w.fate = c.fate
 	w.config = func(host string, n *node.Config) {
 		n.Embed.Base = append(n.Embed.Base, actor.WithReceiverMiddleware(c.kill))
+		if seed%2 == 0 { // in virtual time the lanes are one: so that actors of a node meet, rooms included
+			n.Embed.Base = append(n.Embed.Base, actor.WithDispatcher(actor.NewDefaultDispatcher(1)))
+		}
 		n.Rooms.WriteBytes = 4096
 		n.Rooms.Linger = 10 * time.Second
 	}

@@ -60,6 +60,10 @@ func (a *Actor) onPostWrite(c actor.Context, m *actors.PostWrite) {
 		owner: m.Owner, room: m.Room, name: m.Write,
 	}
 	t := a.tags[m.Tag]
+	if t != nil && t.asked > 0 { // what is asked for is the end of all that was posted before
+		refuse(errQuiesced)
+		return
+	}
 	if t == nil {
 		t = &tag{room: m.Room, of: m.Owner.Id, using: map[*provider]bool{}}
 		a.tags[m.Tag] = t

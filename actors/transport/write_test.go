@@ -76,6 +76,10 @@ func TestARoomInDoubtIsQuiescedByItsProvider(t *testing.T) {
 	if n := g.asked(); n != 1 {
 		t.Fatalf("a write is in flight: %d questions to providers, want 1", n)
 	}
+	g.post(5, 9) // too late: it is not posted, or it would outlive the answer
+	if m := hear[*actors.WriteNotTaken](g); m.Write != 9 {
+		t.Errorf("got %+v, want write 9 handed back", m)
+	}
 	g.complete(session, rdma.Landed)
 	if n := g.inFlight(); n.Rooms != 1 {
 		t.Fatalf("the provider has not answered: got %+v, want the room", n)
