@@ -48,20 +48,6 @@ type mailboxRun struct {
 
 var _ actor.Dispatcher = (*Lanes)(nil)
 
-const (
-	// lanesBehind is how long a mailbox waits for a lane that is there: as long as
-	// waking another processor takes, some tens of microseconds.
-	lanesBehind = 20 * time.Microsecond
-
-	// lanesGuard is how long nothing may be taken from the queue before another lane
-	// begins. What waits that long waits for an actor that blocks, which none should.
-	lanesGuard = time.Millisecond
-
-	// lanesThroughput is how many messages a mailbox runs before it lets other
-	// goroutines go first: the runtime's default.
-	lanesThroughput = 300
-)
-
 // NewLanes is a dispatcher without goroutines. Close ends those that it begins.
 func NewLanes(clock Clock) *Lanes {
 	l := &Lanes{clock: clock, most: runtime.GOMAXPROCS(0)}

@@ -5,6 +5,21 @@ import (
 	"time"
 )
 
+// How the lanes of a node take turns.
+const (
+	// lanesBehind is how long a mailbox waits for a lane that is there: as long as
+	// waking another processor takes, some tens of microseconds.
+	lanesBehind = 20 * time.Microsecond
+
+	// lanesGuard is how long nothing may be taken from the queue before another lane
+	// begins. What waits that long waits for an actor that blocks, which none should.
+	lanesGuard = time.Millisecond
+
+	// lanesThroughput is how many messages a mailbox runs before it lets other
+	// goroutines go first: the runtime's default.
+	lanesThroughput = 300
+)
+
 // EngineLimits bounds what one engine actor holds. A zero field takes its
 // default; the zero value is ready to use.
 type EngineLimits struct {
