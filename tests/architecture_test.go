@@ -31,6 +31,7 @@ var mayImport = map[string]string{
 	"transport/rdma/tcp":      "transport/rdma",
 	"transport/rdma/memcopy":  "",
 	"transport/rdma/shm":      "transport/rdma transport/rdma/memcopy",
+	"transport/rdma/verbs":    "transport/rdma",
 	"transport/rdma/rdmatest": "transport/rdma",
 	"actors":                  "kv transport/rdma messages pairing transfer framework",
 	"actors/transport":        "kv transport/rdma messages pairing transfer actors framework",
