@@ -254,8 +254,7 @@ func (r *doctorResult) write(w io.Writer) error {
 	if r.Loaded {
 		say("libibverbs: loaded\n")
 	} else {
-		say("libibverbs: %s\n            (Debian, Ubuntu: apt-get install ibverbs-providers; RHEL: dnf install libibverbs)\n",
-			strings.TrimPrefix(r.LoadError, "verbs: libibverbs "))
+		say("libibverbs: %s\n", strings.TrimPrefix(r.LoadError, "verbs: libibverbs "))
 	}
 	if r.Memlock == nil {
 		say("locked memory: no limit\n")

@@ -26,10 +26,17 @@ type Limits struct {
 }
 
 // LoadError is why libibverbs is not there. Everything but verbs works without it.
-type LoadError struct{ Text string }
+type LoadError struct {
+	Text string
+	Hint string // what to do, where something can be done
+}
 
 func (e *LoadError) Error() string {
-	return "verbs: libibverbs cannot be loaded: " + e.Text
+	text := "verbs: libibverbs cannot be loaded: " + e.Text
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return text
 }
 
 // CallError is a call of the library that failed.
@@ -42,8 +49,9 @@ type CallError struct {
 func (e *CallError) Error() string {
 	text := fmt.Sprintf("verbs: %s of %s: %v", e.Call, e.Device, e.Err)
 	switch {
-	case e.Call == "ibv_open_device" && (e.Err == syscall.EACCES || e.Err == syscall.EPERM):
-		text += ": this user may not open /dev/infiniband/uverbs*; in a container, give it the device"
+	// The library says "no such file" of a device that it may not open.
+	case e.Call == "ibv_open_device" && (e.Err == syscall.EACCES || e.Err == syscall.EPERM || e.Err == syscall.ENOENT):
+		text += ": this user may not open /dev/infiniband/uverbs*, or it is not there; in a container, give it the device"
 	case e.Err == syscall.ENOSYS:
 		text += ": the kernel has no ib_uverbs (modprobe ib_uverbs)"
 	case e.Err == syscall.ENODEV:

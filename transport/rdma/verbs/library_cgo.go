@@ -23,7 +23,7 @@ func loadFrom(path string) error {
 	defer C.free(unsafe.Pointer(name))
 	var text [512]C.char
 	if C.kv_load(name, &text[0], C.int(len(text))) != 0 {
-		return &LoadError{C.GoString(&text[0])}
+		return &LoadError{Text: C.GoString(&text[0]), Hint: "Debian, Ubuntu: apt-get install ibverbs-providers; RHEL: dnf install libibverbs"}
 	}
 	return nil
 }

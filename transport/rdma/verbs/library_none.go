@@ -3,7 +3,7 @@
 package verbs
 
 // errNoCGO is what a build without cgo answers.
-var errNoCGO = &LoadError{"this binary was built without cgo"}
+var errNoCGO = &LoadError{Text: "this binary was built without cgo"}
 
 // Library is libibverbs; this build has none.
 type Library struct{}
