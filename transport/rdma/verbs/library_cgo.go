@@ -43,10 +43,16 @@ func (*Library) Limits(device string, port int) (Limits, error) {
 	}
 	name := C.CString(device)
 	defer C.free(unsafe.Pointer(name))
+	var context *C.struct_kv_context
 	var d C.struct_kv_device_attr
 	var p C.struct_kv_port_attr
 	var what *C.char
-	if e := C.kv_query(name, C.uint8_t(port), &d, &p, &what); e != 0 {
+	e := C.kv_open(name, &context, &what)
+	if e == 0 {
+		e = C.kv_query(context, C.uint8_t(port), &d, &p, &what)
+		C.kv_close(context) // all that was asked is known
+	}
+	if e != 0 {
 		return Limits{}, &CallError{Call: C.GoString(what), Device: device, Err: syscall.Errno(e)}
 	}
 	return Limits{

@@ -14,7 +14,16 @@
 	X(struct kv_context *, ibv_open_device, (struct kv_device *)) \
 	X(int, ibv_close_device, (struct kv_context *)) \
 	X(int, ibv_query_device, (struct kv_context *, struct kv_device_attr *)) \
-	X(int, ibv_query_port, (struct kv_context *, uint8_t, struct kv_port_attr *))
+	X(int, ibv_query_port, (struct kv_context *, uint8_t, struct kv_port_attr *)) \
+	X(struct kv_pd *, ibv_alloc_pd, (struct kv_context *)) \
+	X(int, ibv_dealloc_pd, (struct kv_pd *)) \
+	X(struct kv_mr *, ibv_reg_mr, (struct kv_pd *, void *, size_t, int)) \
+	X(int, ibv_dereg_mr, (struct kv_mr *)) \
+	X(struct kv_cq *, ibv_create_cq, (struct kv_context *, int, void *, struct kv_comp_channel *, int)) \
+	X(int, ibv_destroy_cq, (struct kv_cq *)) \
+	X(struct kv_qp *, ibv_create_qp, (struct kv_pd *, struct kv_qp_init_attr *)) \
+	X(int, ibv_modify_qp, (struct kv_qp *, struct kv_qp_attr *, int)) \
+	X(int, ibv_destroy_qp, (struct kv_qp *))
 
 static struct library {
 #define MEMBER(result, name, arguments) result(*name) arguments;
@@ -44,33 +53,86 @@ int kv_load(const char *path, char *text, int n)
 	return 0;
 }
 
-int kv_query(const char *name, uint8_t port, struct kv_device_attr *device, struct kv_port_attr *attr, const char **what)
+int kv_open(const char *name, struct kv_context **context, const char **what)
 {
+	*context = 0;
 	*what = "ibv_get_device_list";
 	int n = 0, error = ENODEV;
+	errno = 0;
 	struct kv_device **list = lib.ibv_get_device_list(&n);
 	if (!list)
 		return errno ? errno : ENODEV;
-	struct kv_context *context = 0;
 	for (int i = 0; i < n; i++) {
 		if (strcmp(name, lib.ibv_get_device_name(list[i])) == 0) {
 			*what = "ibv_open_device";
 			errno = 0;
-			context = lib.ibv_open_device(list[i]);
-			error = errno ? errno : EIO;
+			*context = lib.ibv_open_device(list[i]);
+			error = *context ? 0 : errno ? errno : EIO;
 			break;
 		}
 	}
 	lib.ibv_free_device_list(list);
-	if (!context)
-		return error;
+	return error;
+}
+
+int kv_close(struct kv_context *context) { return lib.ibv_close_device(context); }
+
+int kv_query(struct kv_context *context, uint8_t port, struct kv_device_attr *device, struct kv_port_attr *attr, const char **what)
+{
 	*what = "ibv_query_device";
-	error = lib.ibv_query_device(context, device);
+	int error = lib.ibv_query_device(context, device);
 	if (error == 0) {
 		*what = "ibv_query_port";
 		memset(attr, 0, sizeof *attr);
 		error = lib.ibv_query_port(context, port, attr);
 	}
-	lib.ibv_close_device(context);
 	return error;
 }
+
+// made is 0, or why a call that makes something made nothing.
+static int made(const void *thing) { return thing ? 0 : errno ? errno : EIO; }
+
+int kv_alloc_pd(struct kv_context *context, struct kv_pd **pd)
+{
+	errno = 0;
+	return made(*pd = lib.ibv_alloc_pd(context));
+}
+
+int kv_dealloc_pd(struct kv_pd *pd) { return lib.ibv_dealloc_pd(pd); }
+
+int kv_reg_mr(struct kv_pd *pd, void *start, size_t n, int access, struct kv_mr **mr)
+{
+	errno = 0;
+	return made(*mr = lib.ibv_reg_mr(pd, start, n, access));
+}
+
+int kv_dereg_mr(struct kv_mr *mr) { return lib.ibv_dereg_mr(mr); }
+
+int kv_create_cq(struct kv_context *context, int entries, struct kv_cq **cq)
+{
+	errno = 0;
+	return made(*cq = lib.ibv_create_cq(context, entries, 0, 0, 0));
+}
+
+int kv_destroy_cq(struct kv_cq *cq) { return lib.ibv_destroy_cq(cq); }
+
+int kv_create_qp(struct kv_pd *pd, struct kv_cq *cq, struct kv_qp_cap *cap, struct kv_qp **qp)
+{
+	struct kv_qp_init_attr a = {.send_cq = cq, .recv_cq = cq, .cap = *cap, .qp_type = KV_QPT_RC};
+	errno = 0;
+	*qp = lib.ibv_create_qp(pd, &a);
+	*cap = a.cap; // what it really has
+	return made(*qp);
+}
+
+int kv_modify_qp(struct kv_qp *qp, struct kv_qp_attr *attr, int mask) { return lib.ibv_modify_qp(qp, attr, mask); }
+
+int kv_destroy_qp(struct kv_qp *qp) { return lib.ibv_destroy_qp(qp); }
+
+// The three that are fast are not functions of the library: it keeps the driver's in
+// the context.
+int kv_post_send(struct kv_qp *qp, struct kv_send_wr *wr, struct kv_send_wr **bad) { return qp->context->post_send(qp, wr, bad); }
+
+int kv_post_recv(struct kv_qp *qp, struct kv_recv_wr *wr, struct kv_recv_wr **bad) { return qp->context->post_recv(qp, wr, bad); }
+
+int kv_poll_cq(struct kv_cq *cq, int n, struct kv_wc *wc) { return cq->context->poll_cq(cq, n, wc); }
