@@ -30,6 +30,17 @@ static struct library {
 	FUNCTIONS(MEMBER)
 } lib;
 
+// find is a function of the library. Version 1.0 of some has other arguments: 1.1 is
+// asked for first. The C library of Alpine knows no versions, and finds the newest.
+static void *find(void *handle, const char *name)
+{
+	void *found = 0;
+#ifdef __GLIBC__
+	found = dlvsym(handle, name, "IBVERBS_1.1");
+#endif
+	return found ? found : dlsym(handle, name);
+}
+
 int kv_load(const char *path, char *text, int n)
 {
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -38,11 +49,8 @@ int kv_load(const char *path, char *text, int n)
 		return -1;
 	}
 	struct library found;
-	// Version 1.0 of some of them has other arguments: the version is asked for first.
 #define FIND(result, name, arguments) \
-	found.name = (result(*) arguments)dlvsym(handle, #name, "IBVERBS_1.1"); \
-	if (!found.name) \
-		found.name = (result(*) arguments)dlsym(handle, #name); \
+	found.name = (result(*) arguments)find(handle, #name); \
 	if (!found.name) { \
 		snprintf(text, n, "%s has no %s", path, #name); \
 		dlclose(handle); \
