@@ -16,6 +16,9 @@ type Pick struct {
 	GID    int // index; -1: chosen
 }
 
+// maxGID is the last entry of a table that a queue pair can name: it has 8 bits for it.
+const maxGID = 255
+
 // ParsePick reads DEVICE, DEVICE:PORT or DEVICE:PORT/GID: mlx5_0, mlx5_0:1, mlx5_0:1/3.
 func ParsePick(s string) (Pick, error) {
 	p := Pick{GID: -1}
@@ -38,8 +41,8 @@ func ParsePick(s string) (Pick, error) {
 	if !hasGID {
 		return p, nil
 	}
-	if p.GID, err = strconv.Atoi(gid); err != nil || p.GID < 0 || p.GID > 65535 {
-		return wrong("the GID is not an index from 0 to 65535")
+	if p.GID, err = strconv.Atoi(gid); err != nil || p.GID < 0 || p.GID > maxGID {
+		return wrong("the GID is not an index from 0 to 255")
 	}
 	return p, nil
 }
@@ -101,7 +104,7 @@ func choosePicks(devices []Device, picks []Pick) (chosen []Choice, passed []Pass
 		if i < 0 {
 			return nil, nil, fmt.Errorf("device %s: there is none of this name; there %s", p.Device, listed(devices))
 		}
-		d, found := &devices[i], false
+		d, found, why := &devices[i], false, "it has none"
 		for j := range d.Ports {
 			port := &d.Ports[j]
 			if p.Port != 0 && port.Number != p.Port {
@@ -112,7 +115,8 @@ func choosePicks(devices []Device, picks []Pick) (chosen []Choice, passed []Pass
 			case err != nil && p.Port != 0:
 				return nil, nil, fmt.Errorf("device %s: %w", c.Name(), err)
 			case err != nil:
-				passed = append(passed, Pass{Name: c.Name(), Why: err.Error()})
+				why = err.Error()
+				passed = append(passed, Pass{Name: c.Name(), Why: why})
 				continue
 			case used[port]:
 				return nil, nil, fmt.Errorf("device %s: it is named twice", c.Name())
@@ -126,7 +130,7 @@ func choosePicks(devices []Device, picks []Pick) (chosen []Choice, passed []Pass
 		case p.Port != 0:
 			return nil, nil, fmt.Errorf("device %s: it has no port %d, it has %d", p.Device, p.Port, len(d.Ports))
 		default:
-			return nil, nil, fmt.Errorf("device %s: none of its ports can be used: %s", p.Device, passed[len(passed)-1].Why)
+			return nil, nil, fmt.Errorf("device %s: none of its ports can be used: %s", p.Device, why)
 		}
 	}
 	for i := range devices {

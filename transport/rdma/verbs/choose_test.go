@@ -146,7 +146,7 @@ func TestParsePick(t *testing.T) {
 			t.Errorf("%q: got %+v, error %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", ":1", "a:", "a:0", "a:x", "a:256", "a:1/", "a:1/-1", "a:1/x", "a/3", "a b"} {
+	for _, text := range []string{"", ":1", "a:", "a:0", "a:x", "a:256", "a:1/", "a:1/-1", "a:1/256", "a:1/x", "a/3", "a b"} {
 		if _, err := ParsePick(text); err == nil || !strings.Contains(err.Error(), "want DEVICE, DEVICE:PORT or DEVICE:PORT/GID") {
 			t.Errorf("%q: got error %v", text, err)
 		}
@@ -175,5 +175,16 @@ func TestNear(t *testing.T) {
 		if got, why := Near(chosen, c.at); !slices.Equal(names(got), c.want) || why != c.why {
 			t.Errorf("%s: got %v (%s), want %v (%s)", c.name, names(got), why, c.want, c.why)
 		}
+	}
+}
+
+// A device may have no ports, and one that another pick passed over is not its reason.
+func TestPickOfADeviceWithoutPorts(t *testing.T) {
+	x := newTree(t)
+	x.device("a", "mlx5_core", "pci0000:00/0000:00:02.0", 0)
+	x.file("", x.home("a"), "ports/.keep")
+	_, _, err := Choose(x.devices(), []Pick{{Device: "a", GID: -1}})
+	if err == nil || err.Error() != "device a: none of its ports can be used: it has none" {
+		t.Errorf("got error %v", err)
 	}
 }

@@ -70,4 +70,4 @@ func mtuBytes(code int) int {
 	return 128 << code
 }
 
-var errPort = errors.New("verbs: port is out of range, want 1 to 255")
+var errPort = errors.New("want 1 to 255")

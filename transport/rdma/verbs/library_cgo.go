@@ -8,6 +8,7 @@ package verbs
 import "C"
 
 import (
+	"fmt"
 	"sync"
 	"syscall"
 	"unsafe"
@@ -39,7 +40,7 @@ func Open() (*Library, error) {
 // Limits asks for the limits of a device and a port. Errors are *CallError.
 func (*Library) Limits(device string, port int) (Limits, error) {
 	if port < 1 || port > 255 {
-		return Limits{}, errPort
+		return Limits{}, fmt.Errorf("verbs: port of %s is %d, %w", device, port, errPort)
 	}
 	name := C.CString(device)
 	defer C.free(unsafe.Pointer(name))
