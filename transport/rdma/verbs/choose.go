@@ -66,7 +66,8 @@ type Pass struct {
 
 // Choose says which ports of a host are used: those that picks name, in their order;
 // without picks, all that are active, of the fastest rate that is there: a slow port
-// for management beside fast ones would take a stripe and hold up the others. An error
+// for management beside fast ones would take a stripe and hold up the others. Virtual
+// functions are not used beside the physical one that is their card. An error
 // is a pick that cannot be had; without picks there is none, and perhaps no choice.
 func Choose(devices []Device, picks []Pick) (chosen []Choice, passed []Pass, err error) {
 	if len(picks) > 0 {
@@ -82,6 +83,15 @@ func Choose(devices []Device, picks []Pick) (chosen []Choice, passed []Pass, err
 			chosen = append(chosen, c)
 		}
 	}
+	// Functions of one card share its link: a second stripe over it gains nothing.
+	all := chosen
+	chosen = slices.DeleteFunc(slices.Clone(all), func(c Choice) bool {
+		i := slices.IndexFunc(all, func(of Choice) bool { return c.Device.PF != "" && of.Device.PCI == c.Device.PF })
+		if i >= 0 {
+			passed = append(passed, Pass{Name: c.Name(), Why: fmt.Sprintf("it is a virtual function of %s, which is used", all[i].Device.Name)})
+		}
+		return i >= 0
+	})
 	best := 0.0
 	for _, c := range chosen {
 		best = max(best, c.Port.Gbps)
@@ -163,6 +173,8 @@ func choosePort(d *Device, p *Port, index int) (Choice, error) {
 	switch {
 	case p.State != "ACTIVE":
 		return c, fmt.Errorf("its state is %s, want ACTIVE", p.State)
+	case d.IWARP:
+		return c, errors.New("it is of iWARP, which connects in another way and has no write with immediate data; want InfiniBand or RoCE (irdma: set it to RoCE v2)")
 	case p.Link == Unspecified:
 		return c, errors.New("its link layer is neither InfiniBand nor Ethernet: it has no reliable connections (EFA is such a device)")
 	}

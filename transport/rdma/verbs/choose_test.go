@@ -188,3 +188,40 @@ func TestPickOfADeviceWithoutPorts(t *testing.T) {
 		t.Errorf("got error %v", err)
 	}
 }
+
+// iWARP says Ethernet as RoCE does; what it is is in node_type.
+func TestIWARPIsPassedOver(t *testing.T) {
+	x := newTree(t)
+	x.net("eth0", "up")
+	x.device("siw0", "", "", -1)
+	x.file("4: RNIC", x.home("siw0"), "node_type")
+	x.port("siw0", 1, "4: ACTIVE", "Ethernet", "400 Gb/sec (4X NDR)", v1+"|200::1|eth0")
+	x.device("mlx5_0", "mlx5_core", "pci0000:00/0000:00:02.0", 0)
+	x.port("mlx5_0", 1, "4: ACTIVE", "Ethernet", "100 Gb/sec (4X EDR)", v2+"|10.0.0.1|eth0")
+	chosen, passed, err := Choose(x.devices(), nil)
+	if err != nil || !slices.Equal(names(chosen), []string{"mlx5_0:1"}) || len(passed) != 1 || !strings.HasPrefix(passed[0].Why, "it is of iWARP") {
+		t.Errorf("chose %v, passed over %v, error %v", names(chosen), passed, err)
+	}
+}
+
+// A card's virtual functions share its link; in a guest that has nothing else, they are used.
+func TestVirtualFunctionsBesideTheirCard(t *testing.T) {
+	x := newTree(t)
+	x.net("eth0", "up")
+	for name, path := range map[string]string{"mlx5_0": "pci0000:00/0000:17:00.0", "mlx5_1": "pci0000:00/0000:17:00.2"} {
+		x.device(name, "mlx5_core", path, 0)
+		x.port(name, 1, "4: ACTIVE", "Ethernet", "100 Gb/sec (4X EDR)", v2+"|10.0.0.1|eth0")
+	}
+	x.link("../0000:17:00.0", "devices/pci0000:00/0000:17:00.2/physfn")
+	devices := x.devices()
+	chosen, passed, err := Choose(devices, nil)
+	if err != nil || !slices.Equal(names(chosen), []string{"mlx5_0:1"}) || !slices.Equal(passed, []Pass{{"mlx5_1:1", "it is a virtual function of mlx5_0, which is used"}}) {
+		t.Errorf("chose %v, passed over %v, error %v", names(chosen), passed, err)
+	}
+	if chosen, _, err := Choose(devices[1:], nil); err != nil || !slices.Equal(names(chosen), []string{"mlx5_1:1"}) {
+		t.Errorf("chose %v, error %v", names(chosen), err)
+	}
+	if chosen, _, err := Choose(devices, []Pick{{"mlx5_1", 0, -1}}); err != nil || !slices.Equal(names(chosen), []string{"mlx5_1:1"}) {
+		t.Errorf("chose %v, error %v", names(chosen), err)
+	}
+}

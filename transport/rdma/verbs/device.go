@@ -92,7 +92,9 @@ type Port struct {
 type Device struct {
 	Name   string // of the kernel: mlx5_0
 	Driver string // of the kernel: mlx5_core; "" for one in software
+	IWARP  bool   // it speaks iWARP, over Ethernet too
 	PCI    string // address, such as 0000:17:00.0; "" for one in software
+	PF     string // address of the physical function that it is a virtual one of, or ""
 	Path   string // from the root complex to the device: pci0000:15/0000:15:01.0/0000:17:00.0
 	NUMA   int    // node; -1: none is known
 	Ports  []Port // by number

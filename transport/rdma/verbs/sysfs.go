@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,11 +41,20 @@ func readDevice(root, dir string) (Device, error) {
 	d := Device{Name: filepath.Base(dir), NUMA: -1}
 	if real, err := filepath.EvalSymlinks(filepath.Join(dir, "device")); err == nil {
 		d.Path, d.PCI = pciPath(root, real)
+		if d.Path != "" {
+			real = filepath.Join(root, "bus", "pci", "devices", d.PCI) // a part of a function has neither of its own
+			if function, err := os.Readlink(filepath.Join(real, "physfn")); err == nil {
+				d.PF = filepath.Base(function)
+			}
+		}
 		if driver, err := os.Readlink(filepath.Join(real, "driver")); err == nil {
 			d.Driver = filepath.Base(driver)
 		}
 		d.NUMA = nodeOf(real)
 	}
+	kind, _ := read(dir, "node_type")
+	_, kind, _ = strings.Cut(kind, ":")
+	d.IWARP = strings.TrimSpace(kind) == "RNIC"
 	ports, err := os.ReadDir(filepath.Join(dir, "ports"))
 	if err != nil {
 		return d, err
@@ -64,23 +74,69 @@ func readDevice(root, dir string) (Device, error) {
 	return d, nil
 }
 
-// pciPath is the way from the root complex to a device, and the device's address.
+// pciPath is the way from the root complex to a device, and the address of its function.
+// Some hosts have the root complex below another bus (Azure: VMBUS, Arm: platform), and
+// parts of a function (mlx5_core.sf.4) are below it: neither is of the way.
 func pciPath(root, real string) (path, address string) {
 	base, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		base = root
 	}
 	path, ok := strings.CutPrefix(real, filepath.Join(base, "devices")+string(filepath.Separator))
-	if !ok || !strings.HasPrefix(path, "pci") {
+	if !ok {
 		return "", ""
 	}
-	return path, filepath.Base(path)
+	steps := strings.Split(path, "/")
+	start := slices.IndexFunc(steps, func(s string) bool {
+		domain, bus, ok := strings.Cut(strings.TrimPrefix(s, "pci"), ":")
+		return ok && strings.HasPrefix(s, "pci") && isHex(domain) && isHex(bus)
+	})
+	if start < 0 {
+		return "", ""
+	}
+	end := len(steps)
+	for end > start && pciAddress(steps[end-1]) != steps[end-1] {
+		end--
+	}
+	if end == start {
+		return "", ""
+	}
+	return strings.Join(steps[start:end], "/"), steps[end-1]
+}
+
+// pciAddress is an address as sysfs writes it (0000:3b:00.0), of one as lspci (3b:00.0)
+// or nvidia-smi (00000000:3B:00.0) does. "" if it is none.
+func pciAddress(s string) string {
+	parts := strings.Split(s, ":")
+	if len(parts) == 2 {
+		parts = append([]string{"0"}, parts...)
+	}
+	if len(parts) != 3 {
+		return ""
+	}
+	device, function, _ := strings.Cut(parts[2], ".")
+	var n [4]uint64
+	for i, text := range []string{parts[0], parts[1], device, function} {
+		var err error
+		if n[i], err = strconv.ParseUint(text, 16, 32); err != nil {
+			return ""
+		}
+	}
+	if n[1] > 0xff || n[2] > 0x1f || n[3] > 7 {
+		return ""
+	}
+	return fmt.Sprintf("%04x:%02x:%02x.%x", n[0], n[1], n[2], n[3])
+}
+
+func isHex(s string) bool {
+	_, err := strconv.ParseUint(s, 16, 32)
+	return err == nil
 }
 
 // PCIPath is the way from the root complex to the device of an address, such as a
 // GPU's, for Near. "" where there is none.
 func PCIPath(root, address string) string {
-	real, err := filepath.EvalSymlinks(filepath.Join(root, "bus", "pci", "devices", address))
+	real, err := filepath.EvalSymlinks(filepath.Join(root, "bus", "pci", "devices", pciAddress(address)))
 	if err != nil {
 		return ""
 	}
@@ -113,7 +169,9 @@ func readPort(root, dir string, number int) (Port, error) {
 	}
 	if text, err := read(dir, "rate"); err == nil { // "100 Gb/sec (4X EDR)"
 		number, _, _ := strings.Cut(text, " ")
-		p.Gbps, _ = strconv.ParseFloat(number, 64) // 0 if it is none
+		if rate, err := strconv.ParseFloat(number, 64); err == nil && rate >= 0 && !math.IsInf(rate, 1) {
+			p.Gbps = rate
+		}
 	}
 	p.GIDs, err = readGIDs(root, dir, p.Link)
 	return p, err
@@ -169,7 +227,7 @@ func read(dir, name string) (string, error) {
 
 // PCINode is the NUMA node of the device of an address; -1: it is not known.
 func PCINode(root, address string) int {
-	return nodeOf(filepath.Join(root, "bus", "pci", "devices", address))
+	return nodeOf(filepath.Join(root, "bus", "pci", "devices", pciAddress(address)))
 }
 
 func nodeOf(dir string) int {

@@ -65,3 +65,65 @@ func TestDevicesOfThisHost(t *testing.T) {
 	}
 	t.Logf("%d devices", len(d))
 }
+
+// Where the root complex is not at the top, and what is below a function.
+func TestPCIPaths(t *testing.T) {
+	x := newTree(t)
+	azure := "LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/47505500-0101/pci0101:00/0101:00:00.0"
+	for _, c := range []struct{ name, at, path, address string }{
+		{"azure", azure, "pci0101:00/0101:00:00.0", "0101:00:00.0"},
+		{"arm", "platform/40000000.pcie/pci0000:40/0000:40:00.0/0000:41:00.0", "pci0000:40/0000:40:00.0/0000:41:00.0", "0000:41:00.0"},
+		{"vmd", "pci0000:00/0000:00:0e.0/pci10000:00/10000:00:01.0", "pci0000:00/0000:00:0e.0/pci10000:00/10000:00:01.0", "10000:00:01.0"},
+		{"function", "pci0000:15/0000:15:01.0/0000:17:00.1", "pci0000:15/0000:15:01.0/0000:17:00.1", "0000:17:00.1"},
+	} {
+		x.device(c.name, "mlx5_core", c.at, 1)
+		x.port(c.name, 1, "4: ACTIVE", "InfiniBand", "400 Gb/sec (4X NDR)", v1+"|fe80::1")
+		for _, d := range x.devices() {
+			if d.Name == c.name && (d.Path != c.path || d.PCI != c.address || d.NUMA != 1 || d.Driver != "mlx5_core") {
+				t.Errorf("%s: got %+v", c.name, d)
+			}
+		}
+		if got := PCIPath(x.root, c.address); got != c.path {
+			t.Errorf("%s: got path %q, want %q", c.name, got, c.path)
+		}
+	}
+	// A scalable function is a device below the PCI function that it is a part of.
+	real := "devices/pci0000:15/0000:15:01.0/0000:17:00.1/mlx5_core.sf.4"
+	x.file("1: CA", real, "infiniband/mlx5_sf/node_type")
+	x.link("../..", real, "infiniband/mlx5_sf/device")
+	x.link("../../"+real+"/infiniband/mlx5_sf", "class/infiniband/mlx5_sf")
+	x.port("mlx5_sf", 1, "4: ACTIVE", "InfiniBand", "400 Gb/sec (4X NDR)", v1+"|fe80::1")
+	for _, d := range x.devices() {
+		if d.Name == "mlx5_sf" && (d.PCI != "0000:17:00.1" || d.Path != "pci0000:15/0000:15:01.0/0000:17:00.1" || d.NUMA != 1) {
+			t.Errorf("got %+v", d)
+		}
+	}
+	for _, address := range []string{"00000000:17:00.1", "17:00.1", "0000:17:00.1"} {
+		if PCIPath(x.root, address) == "" || PCINode(x.root, address) != 1 {
+			t.Errorf("%s is not found", address)
+		}
+	}
+	if got := pciAddress("00010000:3B:1F.7"); got != "10000:3b:1f.7" {
+		t.Errorf("got %q", got)
+	}
+	for _, address := range []string{"", ".", "..", "../0000:17:00.1", "0000:17:00", "0000:17:00.8", "0000:17:20.0", "0000:100:00.0", "0000:17:00.1.1", "-1:0:0.0", "a:b:c:d"} {
+		if got := pciAddress(address); got != "" {
+			t.Errorf("%s: got %q", address, got)
+		}
+		if got := PCIPath(x.root, address); got != "" {
+			t.Errorf("%s: got path %q", address, got)
+		}
+	}
+}
+
+// A rate that is none is not known; it does not make another port slow.
+func TestRatesThatAreNone(t *testing.T) {
+	x := newTree(t)
+	x.device("a", "mlx5_core", "pci0000:00/0000:00:02.0", 0)
+	for _, rate := range []string{"", "Inf Gb/sec", "NaN Gb/sec", "1e999 Gb/sec", "-1 Gb/sec", "fast"} {
+		x.port("a", 1, "4: ACTIVE", "InfiniBand", rate, v1+"|fe80::1")
+		if got := x.devices()[0].Ports[0].Gbps; got != 0 {
+			t.Errorf("%q: got %g", rate, got)
+		}
+	}
+}
