@@ -51,3 +51,10 @@ func (f *Fences) Admit(s SessionID, live *SessionID) error {
 	}
 	return fmt.Errorf("%w: %s generation %s is there, asked for %s", ErrFenceFirst, s.Peer, live.Generation, s.Generation)
 }
+
+// EndedSuch is Ended for a session of which only the number and a proof of the rest is
+// known: such answers whether a generation is the one that was proved.
+func (f *Fences) EndedSuch(peer string, number uint64, such func(Generation) bool) bool {
+	x := f.peers[peer]
+	return x != nil && (number < x.number || number == x.number && slices.ContainsFunc(x.exact, such))
+}

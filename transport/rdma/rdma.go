@@ -299,7 +299,8 @@ type Provider interface {
 	Endpoint() []byte
 
 	// Register makes memory reachable. The memory stays mapped until Deregister
-	// returned.
+	// returned. ErrDeviceMemory: it is a dma-buf, and this provider moves bytes of
+	// this process only.
 	Register(m *Memory) (Descriptor, error)
 
 	// Deregister ends a region. ErrBusy while a grant, a write or a copy still
@@ -353,6 +354,8 @@ var (
 	ErrFenced       = errors.New("rdma: session was fenced")
 	ErrBusy         = errors.New("rdma: region is in use")
 	ErrClosed       = errors.New("rdma: provider is closed")
+	// ErrDeviceMemory: the provider reaches memory of this process only.
+	ErrDeviceMemory = errors.New("rdma: memory is of a device")
 )
 
 // RangeError is a range or copy that leaves its region or is malformed.

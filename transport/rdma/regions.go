@@ -11,7 +11,8 @@ type Regions struct {
 
 type region struct {
 	memory *Memory
-	bytes  []byte
+	bytes  []byte // nil: of a device
+	length uint64
 	users  int
 }
 
@@ -21,7 +22,7 @@ func NewRegions() *Regions { return &Regions{byID: map[RegionID]*region{}} }
 // Add registers memory under a new id.
 func (r *Regions) Add(m *Memory) RegionID {
 	r.last++
-	r.byID[r.last] = &region{memory: m, bytes: m.Bytes()}
+	r.byID[r.last] = &region{memory: m, bytes: m.Bytes(), length: m.Len()}
 	return r.last
 }
 
@@ -39,7 +40,7 @@ func (r *Regions) Length(id RegionID) (uint64, bool) {
 	if x == nil {
 		return 0, false
 	}
-	return uint64(len(x.bytes)), true
+	return x.length, true
 }
 
 // Use adds users to a region, or takes them away.

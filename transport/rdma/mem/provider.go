@@ -46,12 +46,15 @@ func (p *Provider) Name() string { return "mem" }
 // Endpoint names the provider in its network.
 func (p *Provider) Endpoint() []byte { return []byte(p.endpoint) }
 
-// Register makes memory reachable. There is nothing in it that could fail.
+// Register makes memory reachable.
 func (p *Provider) Register(m *rdma.Memory) (rdma.Descriptor, error) {
 	p.net.mu.Lock()
 	defer p.net.mu.Unlock()
 	if p.closed {
 		return rdma.Descriptor{}, rdma.ErrClosed
+	}
+	if m.Device() != nil {
+		return rdma.Descriptor{}, rdma.ErrDeviceMemory
 	}
 	return rdma.Descriptor{Region: p.regions.Add(m), Bytes: m.Len()}, nil
 }

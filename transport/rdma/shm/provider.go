@@ -89,6 +89,9 @@ func (p *Provider) Register(m *rdma.Memory) (rdma.Descriptor, error) {
 	if p.closed {
 		return rdma.Descriptor{}, rdma.ErrClosed
 	}
+	if m.Device() != nil {
+		return rdma.Descriptor{}, rdma.ErrDeviceMemory
+	}
 	id := p.regions.Add(m)
 	p.memory[id] = m
 	return rdma.Descriptor{Region: id, Bytes: m.Len()}, nil

@@ -106,6 +106,9 @@ func (p *Provider) Register(m *rdma.Memory) (rdma.Descriptor, error) {
 	if p.closed {
 		return rdma.Descriptor{}, rdma.ErrClosed
 	}
+	if m.Device() != nil {
+		return rdma.Descriptor{}, rdma.ErrDeviceMemory
+	}
 	return rdma.Descriptor{Region: p.regions.Add(m), Bytes: m.Len()}, nil
 }
 

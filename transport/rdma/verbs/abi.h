@@ -77,8 +77,13 @@ struct kv_port_attr { // struct ibv_port_attr; the library fills it up to phys_s
 struct kv_context;
 struct kv_device;
 struct kv_pd;
-struct kv_comp_channel;
 struct kv_srq;
+
+struct kv_comp_channel { // struct ibv_comp_channel
+	struct kv_context *context;
+	int fd;
+	int refcnt;
+};
 
 struct kv_cq { // the head of struct ibv_cq
 	struct kv_context *context;
@@ -192,6 +197,15 @@ struct kv_context { // the head of struct ibv_context; names of what is not used
 	int num_comp_vectors;
 };
 
+struct kv_async_event { // struct ibv_async_event
+	union {
+		struct kv_cq *cq;
+		struct kv_qp *qp;
+		int port_num;
+	} element;
+	int event_type;
+};
+
 struct kv_qp_cap { // struct ibv_qp_cap
 	uint32_t max_send_wr;
 	uint32_t max_recv_wr;
@@ -268,6 +282,16 @@ enum {
 	KV_WC_RECV_RDMA_WITH_IMM = 129,
 	KV_ACCESS_LOCAL_WRITE = 1,
 	KV_ACCESS_REMOTE_WRITE = 1 << 1,
+	KV_ACCESS_RELAXED_ORDERING = 1 << 20,
+	KV_EVENT_CQ_ERR = 0,
+	KV_EVENT_QP_FATAL = 1,
+	KV_EVENT_QP_REQ_ERR = 2,
+	KV_EVENT_QP_ACCESS_ERR = 3,
+	KV_EVENT_DEVICE_FATAL = 8,
+	KV_EVENT_PORT_ACTIVE = 9,
+	KV_EVENT_PORT_ERR = 10,
+	KV_EVENT_LID_CHANGE = 11,
+	KV_EVENT_GID_CHANGE = 18,
 	KV_QP_STATE = 1 << 0,
 	KV_QP_ACCESS_FLAGS = 1 << 3,
 	KV_QP_PKEY_INDEX = 1 << 4,

@@ -70,4 +70,14 @@ func mtuBytes(code int) int {
 	return 128 << code
 }
 
+// mtuCode is the library's code of an MTU; 0: there is none.
+func mtuCode(bytes int) int {
+	for code := 1; code <= 5; code++ {
+		if mtuBytes(code) == bytes {
+			return code
+		}
+	}
+	return 0
+}
+
 var errPort = errors.New("want 1 to 255")

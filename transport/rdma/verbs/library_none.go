@@ -13,3 +13,8 @@ func Open() (*Library, error) { return nil, errNoCGO }
 
 // Limits is never reached: there is no Library.
 func (*Library) Limits(string, int) (Limits, error) { return Limits{}, errNoCGO }
+
+func openFabric() (fabric, error) {
+	_, err := Open()
+	return nil, err
+}

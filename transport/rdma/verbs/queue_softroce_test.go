@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,11 +19,11 @@ import (
 type end struct {
 	t       *testing.T
 	choice  Choice
-	adapter *adapter
-	cq      *completions
+	adapter nic
 	qp      *queuePair
 	memory  []byte
-	mr      *registration
+	mr      registration
+	start   uint64 // address of memory
 	done    []completion
 }
 
@@ -57,19 +58,18 @@ func ends(t *testing.T) (a, b *end) {
 				t.Fatal(err)
 			}
 		}
-		e.adapter, err = (&Library{}).open(c.Device.Name)
+		e.adapter, err = libibverbs{}.open(c.Device.Name, c.Port.Number)
 		must(err)
 		e.memory, err = unix.Mmap(-1, 0, softBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANON)
 		must(err)
-		e.mr, err = e.adapter.register(e.memory, remote)
+		e.start = uint64(uintptr(unsafe.Pointer(unsafe.SliceData(e.memory))))
+		e.mr, err = e.adapter.register(window{addr: e.start, bytes: softBytes, dmabuf: -1}, access{remote: remote, relaxed: true})
 		must(err)
-		e.cq, err = e.adapter.completions(2 * (softSends + softReceives))
+		q, err := e.adapter.queue(queueSize{Sends: softSends, Receives: softReceives, Pieces: 2, Chain: softSends})
 		must(err)
-		e.qp, err = e.adapter.queuePair(e.cq, queueSize{Sends: softSends, Receives: softReceives, Pieces: 2})
-		must(err)
+		e.qp = q.(*queuePair)
 		t.Cleanup(func() {
 			must(e.qp.destroy())
-			must(e.cq.destroy())
 			must(e.mr.deregister())
 			must(e.adapter.close())
 			must(unix.Munmap(e.memory))
@@ -81,7 +81,7 @@ func ends(t *testing.T) (a, b *end) {
 		if err := x.self.qp.accept(x.self.link(x.peer)); err != nil {
 			t.Fatal(err)
 		}
-		if n, err := x.self.qp.receive(softReceives, 77); err != nil || n != softReceives {
+		if n, err := x.self.qp.receive(softReceives); err != nil || n != softReceives {
 			t.Fatalf("posted %d receives, error %v", n, err)
 		}
 	}
@@ -96,17 +96,20 @@ func ends(t *testing.T) (a, b *end) {
 func (e *end) link(peer *end) *link {
 	return &link{
 		Port: e.choice.Port.Number, Local: e.choice.GID, Remote: peer.choice.GID.Addr, Ethernet: true, MTU: 4096,
-		RemoteNumber: peer.qp.number, LocalPSN: e.qp.number * 7 & 0xffffff, RemotePSN: peer.qp.number * 7 & 0xffffff,
+		RemoteNumber: peer.qp.number(), LocalPSN: e.qp.number() * 7 & 0xffffff, RemotePSN: peer.qp.number() * 7 & 0xffffff,
 		Timeout: 14, Retries: 3, RNRRetries: 3,
 	}
 }
+
+func (e *end) lkey() uint32 { k, _ := e.mr.keys(); return k }
+func (e *end) rkey() uint32 { _, k := e.mr.keys(); return k }
 
 // wait polls until there are n completions in all.
 func (e *end) wait(n int) []completion {
 	e.t.Helper()
 	for until := time.Now().Add(20 * time.Second); len(e.done) < n; {
 		var err error
-		if e.done, err = e.cq.poll(e.done); err != nil {
+		if e.done, err = e.qp.poll(e.done); err != nil {
 			e.t.Fatal(err)
 		}
 		if time.Now().After(until) {
@@ -129,8 +132,8 @@ func TestSoftRoCEMovesBytes(t *testing.T) {
 	for i := range softSends {
 		from, to := uint64((i*37%softSends)*4096), uint64((i*53%softSends)*8192+i)
 		first, second := from, from+2048
-		rows = append(rows, row{remote: b.mr.start + to, rkey: b.mr.rkey, pieces: []piece{
-			{a.mr.start + first, pieceBytes, a.mr.lkey}, {a.mr.start + second, pieceBytes, a.mr.lkey},
+		rows = append(rows, row{remote: b.start + to, rkey: b.rkey(), pieces: []piece{
+			{a.start + first, pieceBytes, a.lkey()}, {a.start + second, pieceBytes, a.lkey()},
 		}})
 		copy(want[to:], a.memory[first:first+pieceBytes])
 		copy(want[to+pieceBytes:], a.memory[second:second+pieceBytes])
@@ -140,15 +143,15 @@ func TestSoftRoCEMovesBytes(t *testing.T) {
 		t.Fatalf("posted %d of %d rows, error %v", n, len(rows), err)
 	}
 	arrived := b.wait(1)
-	if c := arrived[0]; c.Status != statusSuccess || !c.HasImm || c.Imm != imm || c.ID != 77 || c.QP != b.qp.number {
+	if c := arrived[0]; c.Status != statusSuccess || !c.HasImm || c.Imm != imm || c.ID != receiveID {
 		t.Errorf("arrived is %+v, want number %#x", c, imm)
 	}
 	if !bytes.Equal(b.memory, want) {
 		t.Error("the memory of the receiver differs from what was written")
 	}
 	sent := a.wait(1)
-	if c := sent[0]; len(sent) != 1 || c.Status != statusSuccess || c.ID != 42 || c.HasImm {
-		t.Errorf("completed is %+v, want one of id 42", sent)
+	if c := sent[0]; len(sent) != 1 || c.Status != statusSuccess || c.ID != 43 || c.HasImm {
+		t.Errorf("completed is %+v, want one of id 43", sent)
 	}
 }
 
@@ -156,15 +159,15 @@ func TestSoftRoCEMovesBytes(t *testing.T) {
 // it is flushed on both sides, and nothing was written.
 func TestSoftRoCEWrongKey(t *testing.T) {
 	a, b := ends(t)
-	bad := []row{{remote: b.mr.start, rkey: b.mr.rkey + 1, pieces: []piece{{a.mr.start, 64, a.mr.lkey}}}}
+	bad := []row{{remote: b.start, rkey: b.rkey() + 1, pieces: []piece{{a.start, 64, a.lkey()}}}}
 	a.memory[0] = 1
 	if n, err := a.qp.write(bad, 1, nil); err != nil || n != 1 {
 		t.Fatalf("posted %d, error %v", n, err)
 	}
-	if c := a.wait(1)[0]; c.ID != 1 || c.Status.Blame() != Peer || c.Status.String() != "remote access error" {
+	if c := a.wait(1)[0]; c.ID != 2 || c.Status.Blame() != Peer || c.Status.String() != "remote access error" {
 		t.Errorf("got %+v (%s), want a remote access error", c, c.Status)
 	}
-	good := []row{{remote: b.mr.start, rkey: b.mr.rkey, pieces: []piece{{a.mr.start, 64, a.mr.lkey}}}}
+	good := []row{{remote: b.start, rkey: b.rkey(), pieces: []piece{{a.start, 64, a.lkey()}}}}
 	if _, err := a.qp.write(good, 2, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -195,10 +198,10 @@ func TestSoftRoCEDestroyedReceiver(t *testing.T) {
 		}
 	}
 	a.memory[0] = 1
-	if _, err := a.qp.write([]row{{remote: b.mr.start, rkey: b.mr.rkey, pieces: []piece{{a.mr.start, 64, a.mr.lkey}}}}, 9, nil); err != nil {
+	if _, err := a.qp.write([]row{{remote: b.start, rkey: b.rkey(), pieces: []piece{{a.start, 64, a.lkey()}}}}, 9, nil); err != nil {
 		t.Fatal(err)
 	}
-	if c := a.wait(1)[0]; c.ID != 9 || c.Status.Blame() != Path && c.Status.Blame() != Peer {
+	if c := a.wait(1)[0]; c.ID != 10 || c.Status.Blame() != Path && c.Status.Blame() != Peer {
 		t.Errorf("got %+v (%s), want one of the path", c, c.Status)
 	}
 	if b.memory[0] != 0 {
@@ -215,7 +218,7 @@ func TestSoftRoCEMemoryLimit(t *testing.T) {
 	if err := loadFrom(libraryName); err != nil {
 		t.Fatal(err)
 	}
-	a, err := (&Library{}).open("rxea")
+	a, err := libibverbs{}.open("rxea", 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,14 +226,17 @@ func TestSoftRoCEMemoryLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	small, err := a.register(memory[:4096], false)
+	at := func(n uint64) window {
+		return window{addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory)))), bytes: n, dmabuf: -1}
+	}
+	small, err := a.register(at(4096), access{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := small.deregister(); err != nil {
 		t.Error(err)
 	}
-	_, err = a.register(memory, false)
+	_, err = a.register(at(softBytes), access{})
 	var failed *MemoryError
 	if !errors.As(err, &failed) || failed.Device != "rxea" || failed.Bytes != softBytes || failed.Limit != 65536 || !errors.Is(err, syscall.ENOMEM) {
 		t.Errorf("got error %v, want one that names %d bytes and a limit of 65536", err, softBytes)
@@ -250,23 +256,23 @@ func TestMemoryErrorSaysWhatHelps(t *testing.T) {
 
 func TestSoftRoCEChainsAreBounded(t *testing.T) {
 	a, b := ends(t)
-	ok := piece{a.mr.start, 1, a.mr.lkey}
+	ok := piece{a.start, 1, a.lkey()}
 	for name, rows := range map[string][]row{
 		"no row":          nil,
 		"too many rows":   make([]row, len(a.qp.sends)+1),
-		"no piece":        {{remote: b.mr.start, rkey: b.mr.rkey}},
-		"too many pieces": {{remote: b.mr.start, rkey: b.mr.rkey, pieces: make([]piece, a.qp.size.Pieces+1)}},
+		"no piece":        {{remote: b.start, rkey: b.rkey()}},
+		"too many pieces": {{remote: b.start, rkey: b.rkey(), pieces: make([]piece, a.qp.has.Pieces+1)}},
 	} {
 		if n, err := a.qp.write(rows, 1, nil); err == nil || n != 0 {
 			t.Errorf("%s: posted %d, error %v", name, n, err)
 		}
 	}
-	if n, err := a.qp.write([]row{{remote: b.mr.start, rkey: b.mr.rkey, pieces: []piece{ok}}}, 3, nil); err != nil || n != 1 {
+	if n, err := a.qp.write([]row{{remote: b.start, rkey: b.rkey(), pieces: []piece{ok}}}, 3, nil); err != nil || n != 1 {
 		t.Errorf("posted %d, error %v", n, err)
 	}
 	a.wait(1)
 	for _, n := range []int{0, len(a.qp.receives) + 1} {
-		if _, err := a.qp.receive(n, 1); err == nil {
+		if _, err := a.qp.receive(n); err == nil {
 			t.Errorf("%d receives: got no error", n)
 		}
 	}

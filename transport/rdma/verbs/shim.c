@@ -23,11 +23,23 @@
 	X(int, ibv_destroy_cq, (struct kv_cq *)) \
 	X(struct kv_qp *, ibv_create_qp, (struct kv_pd *, struct kv_qp_init_attr *)) \
 	X(int, ibv_modify_qp, (struct kv_qp *, struct kv_qp_attr *, int)) \
-	X(int, ibv_destroy_qp, (struct kv_qp *))
+	X(int, ibv_destroy_qp, (struct kv_qp *)) \
+	X(struct kv_comp_channel *, ibv_create_comp_channel, (struct kv_context *)) \
+	X(int, ibv_destroy_comp_channel, (struct kv_comp_channel *)) \
+	X(int, ibv_get_cq_event, (struct kv_comp_channel *, struct kv_cq **, void **)) \
+	X(void, ibv_ack_cq_events, (struct kv_cq *, unsigned int)) \
+	X(int, ibv_get_async_event, (struct kv_context *, struct kv_async_event *)) \
+	X(void, ibv_ack_async_event, (struct kv_async_event *))
+
+// Functions that older libraries do not have.
+#define OPTIONAL(X) \
+	X(struct kv_mr *, ibv_reg_mr_iova2, (struct kv_pd *, void *, size_t, uint64_t, unsigned int)) \
+	X(struct kv_mr *, ibv_reg_dmabuf_mr, (struct kv_pd *, uint64_t, size_t, uint64_t, int, int))
 
 static struct library {
 #define MEMBER(result, name, arguments) result(*name) arguments;
 	FUNCTIONS(MEMBER)
+	OPTIONAL(MEMBER)
 } lib;
 
 // find is a function of the library. Version 1.0 of some has other arguments: 1.1 is
@@ -57,6 +69,8 @@ int kv_load(const char *path, char *text, int n)
 		return -1; \
 	}
 	FUNCTIONS(FIND)
+#define TRY(result, name, arguments) found.name = (result(*) arguments)dlsym(handle, #name);
+	OPTIONAL(TRY)
 	lib = found;
 	return 0;
 }
@@ -108,18 +122,78 @@ int kv_alloc_pd(struct kv_context *context, struct kv_pd **pd)
 
 int kv_dealloc_pd(struct kv_pd *pd) { return lib.ibv_dealloc_pd(pd); }
 
-int kv_reg_mr(struct kv_pd *pd, void *start, size_t n, int access, struct kv_mr **mr)
+int kv_reg_mr(struct kv_pd *pd, uint64_t start, size_t n, int access, struct kv_mr **mr)
 {
 	errno = 0;
-	return made(*mr = lib.ibv_reg_mr(pd, start, n, access));
+	// This one drops what is asked for and the kernel does not know; the other refuses.
+	if (access & KV_ACCESS_RELAXED_ORDERING && lib.ibv_reg_mr_iova2)
+		return made(*mr = lib.ibv_reg_mr_iova2(pd, (void *)start, n, start, access));
+	return made(*mr = lib.ibv_reg_mr(pd, (void *)start, n, access & ~KV_ACCESS_RELAXED_ORDERING));
+}
+
+int kv_reg_dmabuf_mr(struct kv_pd *pd, uint64_t offset, size_t n, uint64_t addr, int fd, int access, struct kv_mr **mr)
+{
+	*mr = 0;
+	if (!lib.ibv_reg_dmabuf_mr)
+		return ENOSYS;
+	errno = 0;
+	return made(*mr = lib.ibv_reg_dmabuf_mr(pd, offset, n, addr, fd, access));
 }
 
 int kv_dereg_mr(struct kv_mr *mr) { return lib.ibv_dereg_mr(mr); }
 
-int kv_create_cq(struct kv_context *context, int entries, struct kv_cq **cq)
+int kv_create_channel(struct kv_context *context, struct kv_comp_channel **channel)
 {
 	errno = 0;
-	return made(*cq = lib.ibv_create_cq(context, entries, 0, 0, 0));
+	return made(*channel = lib.ibv_create_comp_channel(context));
+}
+
+int kv_destroy_channel(struct kv_comp_channel *channel) { return lib.ibv_destroy_comp_channel(channel); }
+
+int kv_take_cq_event(struct kv_comp_channel *channel)
+{
+	struct kv_cq *cq;
+	void *own;
+	errno = 0;
+	if (lib.ibv_get_cq_event(channel, &cq, &own) != 0)
+		return errno ? errno : EIO;
+	lib.ibv_ack_cq_events(cq, 1);
+	return 0;
+}
+
+int kv_take_async_event(struct kv_context *context, int *type, uint32_t *number, void **cq)
+{
+	struct kv_async_event event;
+	errno = 0;
+	if (lib.ibv_get_async_event(context, &event) != 0)
+		return errno ? errno : EIO;
+	*type = event.event_type;
+	*number = 0;
+	*cq = 0;
+	switch (event.event_type) {
+	case KV_EVENT_CQ_ERR:
+		*cq = event.element.cq;
+		break;
+	case KV_EVENT_QP_FATAL:
+	case KV_EVENT_QP_REQ_ERR:
+	case KV_EVENT_QP_ACCESS_ERR:
+		*number = event.element.qp->qp_num; // it is not destroyed before the event is acknowledged
+		break;
+	case KV_EVENT_PORT_ACTIVE:
+	case KV_EVENT_PORT_ERR:
+	case KV_EVENT_LID_CHANGE:
+	case KV_EVENT_GID_CHANGE:
+		*number = event.element.port_num;
+		break;
+	}
+	lib.ibv_ack_async_event(&event);
+	return 0;
+}
+
+int kv_create_cq(struct kv_context *context, int entries, struct kv_comp_channel *channel, struct kv_cq **cq)
+{
+	errno = 0;
+	return made(*cq = lib.ibv_create_cq(context, entries, 0, channel, 0));
 }
 
 int kv_destroy_cq(struct kv_cq *cq) { return lib.ibv_destroy_cq(cq); }
@@ -137,10 +211,12 @@ int kv_modify_qp(struct kv_qp *qp, struct kv_qp_attr *attr, int mask) { return l
 
 int kv_destroy_qp(struct kv_qp *qp) { return lib.ibv_destroy_qp(qp); }
 
-// The three that are fast are not functions of the library: it keeps the driver's in
+// Those that are fast are not functions of the library: it keeps the driver's in
 // the context.
 int kv_post_send(struct kv_qp *qp, struct kv_send_wr *wr, struct kv_send_wr **bad) { return qp->context->post_send(qp, wr, bad); }
 
 int kv_post_recv(struct kv_qp *qp, struct kv_recv_wr *wr, struct kv_recv_wr **bad) { return qp->context->post_recv(qp, wr, bad); }
+
+int kv_arm_cq(struct kv_cq *cq) { return cq->context->req_notify_cq(cq, 0); }
 
 int kv_poll_cq(struct kv_cq *cq, int n, struct kv_wc *wc) { return cq->context->poll_cq(cq, n, wc); }

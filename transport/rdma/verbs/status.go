@@ -89,3 +89,18 @@ type completion struct {
 	Imm    uint32
 	HasImm bool // it is the arrival of a write of the peer
 }
+
+// advice is what may help, for people.
+func (s Status) advice() string {
+	switch s.Blame() {
+	case Path:
+		return ": is the peer alive, does its address answer from this one's port, is the traffic class lossless?"
+	case Peer:
+		return ": its memory or its queue pair is not what it had told of; the next connection asks again"
+	case Mine:
+		return ": it is a fault of this program, or memory that went away"
+	case Flushed:
+		return ", and that one never came: the link was lost"
+	}
+	return ""
+}

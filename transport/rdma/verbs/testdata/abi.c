@@ -158,6 +158,15 @@ FIELD(kv_qp_init_attr, ibv_qp_init_attr, cap.max_inline_data);
 FIELD(kv_qp_init_attr, ibv_qp_init_attr, qp_type);
 FIELD(kv_qp_init_attr, ibv_qp_init_attr, sq_sig_all);
 
+SIZE(kv_comp_channel, ibv_comp_channel);
+FIELD(kv_comp_channel, ibv_comp_channel, fd);
+
+SIZE(kv_async_event, ibv_async_event);
+FIELD(kv_async_event, ibv_async_event, element.cq);
+FIELD(kv_async_event, ibv_async_event, element.qp);
+FIELD(kv_async_event, ibv_async_event, element.port_num);
+FIELD(kv_async_event, ibv_async_event, event_type);
+
 SIZE(kv_ah_attr, ibv_ah_attr);
 _Static_assert(offsetof(struct kv_ah_attr, dgid) == offsetof(struct ibv_ah_attr, grh.dgid), "offset of dgid");
 _Static_assert(offsetof(struct kv_ah_attr, flow_label) == offsetof(struct ibv_ah_attr, grh.flow_label), "offset of flow_label");
@@ -201,6 +210,16 @@ VALUE(WC_WITH_IMM);
 VALUE(WC_RECV_RDMA_WITH_IMM);
 VALUE(ACCESS_LOCAL_WRITE);
 VALUE(ACCESS_REMOTE_WRITE);
+VALUE(ACCESS_RELAXED_ORDERING);
+VALUE(EVENT_CQ_ERR);
+VALUE(EVENT_QP_FATAL);
+VALUE(EVENT_QP_REQ_ERR);
+VALUE(EVENT_QP_ACCESS_ERR);
+VALUE(EVENT_DEVICE_FATAL);
+VALUE(EVENT_PORT_ACTIVE);
+VALUE(EVENT_PORT_ERR);
+VALUE(EVENT_LID_CHANGE);
+VALUE(EVENT_GID_CHANGE);
 VALUE(QP_STATE);
 VALUE(QP_ACCESS_FLAGS);
 VALUE(QP_PKEY_INDEX);

@@ -66,3 +66,9 @@ int ibv_destroy_cq(struct kv_cq *c) { return 0; }
 struct kv_qp *ibv_create_qp(struct kv_pd *p, struct kv_qp_init_attr *a) { return 0; }
 int ibv_modify_qp(struct kv_qp *q, struct kv_qp_attr *a, int mask) { return EINVAL; }
 int ibv_destroy_qp(struct kv_qp *q) { return 0; }
+struct kv_comp_channel *ibv_create_comp_channel(struct kv_context *c) { return 0; }
+int ibv_destroy_comp_channel(struct kv_comp_channel *c) { return 0; }
+int ibv_get_cq_event(struct kv_comp_channel *c, struct kv_cq **q, void **own) { return -1; }
+void ibv_ack_cq_events(struct kv_cq *q, unsigned int n) {}
+int ibv_get_async_event(struct kv_context *c, struct kv_async_event *e) { return -1; }
+void ibv_ack_async_event(struct kv_async_event *e) {}
