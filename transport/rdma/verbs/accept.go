@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"context"
 	"crypto/hmac"
 	"errors"
 	"fmt"
@@ -142,13 +143,15 @@ func (s *session) dialOnce(until time.Time) error {
 		return err
 	}
 	sock := c.(*net.TCPConn)
+	stop := context.AfterFunc(s.context, func() { _ = sock.Close() }) // a fence does not wait for the peer
 	if err := s.greet(sock, until); err != nil {
+		stop()
 		_ = sock.Close()
 		return err
 	}
 	s.provider.mu.Lock()
 	defer s.provider.mu.Unlock()
-	if s.state != connecting {
+	if !stop() || s.state != connecting {
 		_ = sock.Close()
 		return s.why
 	}

@@ -29,8 +29,9 @@
 // destroyed. A device that does not destroy one in time keeps the grants of that peer
 // open, and the sources of what it may still read, until it does.
 //
-// The lock of a provider guards everything but the queue pairs; no call of the library
-// that may take long is made under it, but for deregistering.
+// The lock of a provider guards everything but the queue pairs. Of the calls of the
+// library that may take long, only deregistering and the end of a stripe that never
+// carried anything are made under it.
 //
 // All cgo and all unsafe of verbs is in this folder. Without cgo the package builds,
 // and Listen says that it did.

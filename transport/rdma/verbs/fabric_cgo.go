@@ -267,11 +267,29 @@ func (p *queuePair) create(want queueSize) error {
 func (p *queuePair) number() uint32  { return p.qpn }
 func (p *queuePair) size() queueSize { return p.has }
 
-// destroy ends the queue pair, then what it completed to.
+// destroy ends the queue pair, then what it completed to. After an error it goes on
+// where that was.
 func (p *queuePair) destroy() error {
+	if p.qp != nil {
+		if err := p.destroyQP(); err != nil {
+			return err
+		}
+	}
+	// What is left places nothing any more.
+	if p.cq != nil {
+		if err := p.adapter.call("ibv_destroy_cq", C.kv_destroy_cq(p.cq)); err != nil {
+			return err
+		}
+		p.cq = nil
+	}
+	return p.adapter.call("ibv_destroy_comp_channel", C.kv_destroy_channel(p.channel))
+}
+
+func (p *queuePair) destroyQP() error {
 	if err := p.adapter.call("ibv_destroy_qp", C.kv_destroy_qp(p.qp)); err != nil {
 		return err
 	}
+	p.qp = nil
 	p.adapter.mu.Lock()
 	delete(p.adapter.queues, unsafe.Pointer(p.cq))
 	p.adapter.mu.Unlock()
@@ -280,11 +298,7 @@ func (p *queuePair) destroy() error {
 	C.free(unsafe.Pointer(unsafe.SliceData(p.sends)))
 	C.free(unsafe.Pointer(unsafe.SliceData(p.pieces)))
 	C.free(unsafe.Pointer(unsafe.SliceData(p.receives)))
-	// What is left places nothing any more.
-	if err := p.adapter.call("ibv_destroy_cq", C.kv_destroy_cq(p.cq)); err != nil {
-		return err
-	}
-	return p.adapter.call("ibv_destroy_comp_channel", C.kv_destroy_channel(p.channel))
+	return nil
 }
 
 func (p *queuePair) arm() error { return p.adapter.call("ibv_req_notify_cq", C.kv_arm_cq(p.cq)) }

@@ -66,7 +66,6 @@ type session struct {
 	refusal  error  // the first
 	last     uint32 // stripe
 	accepted int    // writes that have not completed
-	hangs    bool   // some stripes could not be destroyed in time
 
 	// What it writes.
 	queue  rdma.RoundRobin[*write] // that have something to cut
@@ -284,7 +283,7 @@ func (s *session) reap() {
 	s.queue.DropAll()
 	clear(s.asked)
 	s.completeRestLocked()
-	if s.hangs = len(s.stripes) > 0; s.hangs {
+	if len(s.stripes) > 0 {
 		p.hung[s.id.Peer]++
 		p.config.Log(Warn, fmt.Sprintf("session with %s: %d queue pairs do not go; what was granted to it stays closed to others until they do", s.id.Peer, len(s.stripes)))
 		go s.wait(hanging)
@@ -308,7 +307,6 @@ func (s *session) wait(hanging []*stripe) {
 	if p.hung[s.id.Peer]--; p.hung[s.id.Peer] == 0 {
 		delete(p.hung, s.id.Peer)
 	}
-	s.hangs = false
 	s.completeRestLocked()
 	p.endedLocked(s)
 }

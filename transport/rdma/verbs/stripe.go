@@ -139,11 +139,19 @@ func sizeOf(l Limits) queueSize {
 	return q
 }
 
-// discard ends a stripe that nothing runs of.
+// discard ends a stripe that nothing runs of. If the device does not destroy it, its
+// records stay mapped and registered: it may still write them.
 func (st *stripe) discard() {
-	_ = st.queue.destroy()
-	_ = st.registered.deregister()
-	_ = st.records.Close()
+	err := st.queue.destroy()
+	if err == nil {
+		err = st.registered.deregister()
+	}
+	if err == nil {
+		err = st.records.Close()
+	}
+	if err != nil {
+		st.provider.config.Log(Warn, err.Error())
+	}
 }
 
 // describe is what the peer has to know of this end.
