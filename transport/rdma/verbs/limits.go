@@ -35,7 +35,6 @@ const (
 	// a quarter of the rooms in flight that a small model has. They are topped up when
 	// topUpPart of them are used.
 	receivesWanted = 256
-	receivesMin    = 16
 	topUpPart      = 4
 
 	// recordBytes is a record of an arrival: its bytes, and its number on the stripe.
