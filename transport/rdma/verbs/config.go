@@ -55,7 +55,8 @@ type Config struct {
 	// WindowWrites is how many writes a session accepts before ErrFull. 0 means 256.
 	WindowWrites int
 
-	// StallTimeout is how long a chain may take, whatever the device says. 0 means 6s.
+	// StallTimeout is how long the chain that is next to complete may take, whatever the
+	// device says. 0 means 6s.
 	StallTimeout time.Duration
 
 	// GoneTimeout is how long the peer may take to destroy its end of a stripe that was

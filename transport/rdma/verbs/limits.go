@@ -20,6 +20,11 @@ const (
 	chunkBytesMin     = 4 << 10
 	chunkBytesMax     = 1 << 30
 
+	// stripeWindow is the bytes on the way of a stripe before nothing more is posted to it.
+	// A link of 400 Gb/s with a round trip of 100 us holds 5 MB; what is posted beyond
+	// that only makes other tags, a Quiesce and the end of a stripe wait for it.
+	stripeWindow = 32 << 20
+
 	// sendsWanted is the requests of a send queue: two chains in flight and room for a
 	// third. Devices have less, and get asked for less until they agree; below sendsMin a
 	// chain is not worth its record.
@@ -68,8 +73,8 @@ const (
 	// a receiver that is not ready yet, for a few milliseconds.
 	rnrRetries = 6
 
-	// stallTimeoutDefault is this side's own deadline of a chain: whatever the device
-	// does, after it the stripe is given up. Above what retries take.
+	// stallTimeoutDefault is this side's own deadline of the oldest chain: whatever the
+	// device does, after it the stripe is given up. Above what retries take.
 	stallTimeoutDefault = 6 * time.Second
 
 	// goneTimeoutDefault is how long a lost stripe waits for the peer to say that its

@@ -351,7 +351,7 @@ func (s *session) look(now time.Time) {
 	p.mu.Lock()
 	cfg := &p.config
 	for _, st := range slices.Clone(s.stripes) {
-		if len(st.chunks) > 0 && now.Sub(st.chunks[0].posted) > cfg.StallTimeout {
+		if len(st.chunks) > 0 && now.Sub(st.moved) > cfg.StallTimeout {
 			st.strikeLocked(fmt.Errorf("verbs: %s: nothing completed within %v", st.card.name(), cfg.StallTimeout))
 		}
 	}

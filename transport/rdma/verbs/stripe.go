@@ -60,10 +60,12 @@ type stripe struct {
 	ending   bool
 	peerGone bool // the peer's end is destroyed
 	why      error
-	chunks   []*chunk // on the way, oldest first
-	used     int      // requests that wait for their completion
-	sent     uint64   // arrivals that this side has sent
-	credit   uint64   // receives that the peer has posted
+	chunks   []*chunk  // on the way, oldest first
+	onWay    uint64    // bytes of them
+	moved    time.Time // when the oldest became that
+	used     int       // requests that wait for their completion
+	sent     uint64    // arrivals that this side has sent
+	credit   uint64    // receives that the peer has posted
 	ids      uint64
 	full     bool  // the device says so; until something completes
 	want     *want // of who dials
@@ -261,8 +263,12 @@ func (st *stripe) takeLocked(w *write, part span) *chunk {
 	})
 	st.sent++
 	st.ids += 2
-	c := &chunk{write: w, span: part, id: st.ids, requests: len(x.rows), posted: time.Now()}
+	c := &chunk{write: w, span: part, id: st.ids, requests: len(x.rows)}
+	if len(st.chunks) == 0 {
+		st.moved = time.Now()
+	}
 	st.used += c.requests
+	st.onWay += part.bytes
 	st.chunks = append(st.chunks, c)
 	return c
 }
@@ -321,6 +327,7 @@ func (st *stripe) notPosted(c *chunk, n int, err error) {
 func (st *stripe) untakeLocked(c *chunk) {
 	st.chunks = st.chunks[:len(st.chunks)-1]
 	st.used -= c.requests
+	st.onWay -= c.span.bytes
 	st.sent--
 	st.full = true // until something completes
 	c.write.inFlight--
@@ -579,7 +586,9 @@ func (st *stripe) completedLocked(id uint64) error {
 	c := st.chunks[0]
 	st.chunks[0] = nil
 	st.chunks = st.chunks[1:]
+	st.moved = time.Now()
 	st.used -= c.requests
+	st.onWay -= c.span.bytes
 	st.full = false
 	st.endChunkLocked(c, st.number)
 	return nil

@@ -50,7 +50,6 @@ type chunk struct {
 	span     span
 	id       uint64 // of its requests; the last has id+1
 	requests int
-	posted   time.Time
 }
 
 // limbo is what was unknown on a stripe whose own end is destroyed, and the peer's not.
@@ -179,7 +178,7 @@ func (s *session) mayCarry(st *stripe, w *write) bool {
 // cutLocked cuts the next chunk for a stripe into its chain, nil when there is none or
 // the stripe has no room.
 func (s *session) cutLocked(st *stripe) *chunk {
-	if !st.live || st.ending || st.full || s.state != up || st.sent == st.credit || st.size.Sends-st.used < st.size.Chain {
+	if !st.live || st.ending || st.full || s.state != up || st.sent == st.credit || st.size.Sends-st.used < st.size.Chain || st.onWay >= stripeWindow {
 		return nil
 	}
 	for range s.queue.Len() { // each tag at least once
