@@ -31,7 +31,7 @@ func slowly(c *rdma.Copy, source, target []byte) {
 }
 
 // drawPlace lays rows out so that they nest; gaps leave canaries between them.
-func drawPlace(t *rapid.T, r region, bytes uint64, count [2]uint32) rdma.Place {
+func drawPlace(t *rapid.T, r Region, bytes uint64, count [2]uint32) rdma.Place {
 	gap := func() uint64 { return rapid.SampledFrom([]uint64{0, 0, 1, 64, 1000}).Draw(t, "gap") }
 	p := rdma.Place{Region: r.Region, Offset: rapid.Uint64Range(0, 300).Draw(t, "offset")}
 	extent := bytes
@@ -45,7 +45,7 @@ func drawPlace(t *rapid.T, r region, bytes uint64, count [2]uint32) rdma.Place {
 
 // drawCopy draws a copy of which target rows do not overlap, and the range that it
 // fills exactly.
-func drawCopy(t *rapid.T, from, to region) (rdma.Copy, rdma.Range) {
+func drawCopy(t *rapid.T, from, to Region) (rdma.Copy, rdma.Range) {
 	c := rdma.Copy{Bytes: rapid.SampledFrom([]uint64{1, 7, 64, 1024, 4096, 30000}).Draw(t, "bytes")}
 	c.Count = [2]uint32{rapid.Uint32Range(1, 4).Draw(t, "outer"), rapid.Uint32Range(1, 4).Draw(t, "inner")}
 	c.Source, c.Target = drawPlace(t, from, c.Bytes, c.Count), drawPlace(t, to, c.Bytes, c.Count)
@@ -67,8 +67,8 @@ func drawCopy(t *rapid.T, from, to region) (rdma.Copy, rdma.Range) {
 	return c, r
 }
 
-// randomize fills a region from a seed.
-func randomize(r region, seed uint64) {
+// Randomize fills a region from a seed.
+func Randomize(r Region, seed uint64) {
 	all := r.Memory.Bytes()
 	for i := range all {
 		seed = seed*6364136223846793005 + 1442695040888963407
@@ -76,15 +76,15 @@ func randomize(r region, seed uint64) {
 	}
 }
 
-func bytesAreExact(t *testing.T, w *world) {
+func bytesAreExact(t *testing.T, w *World) {
 	const size = 32 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	randomize(from, 1)
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	Randomize(from, 1)
 	want := make([]byte, size)
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(t, "copies")
-		write := w.write(1, rdma.GrantID{})
+		write := w.Write(1, rdma.GrantID{})
 		var ranges []rdma.Range
 		shift := uint64(0)
 		for range n {
@@ -110,8 +110,8 @@ func bytesAreExact(t *testing.T, w *world) {
 		for i := range write.Copies {
 			slowly(&write.Copies[i], from.Memory.Bytes(), expect)
 		}
-		write.Grant = w.grant(w.b, ranges...)
-		w.a.mustLand(number, write)
+		write.Grant = w.Grant(w.B, ranges...)
+		w.A.MustLand(number, write)
 		if !bytes.Equal(used, expect) {
 			i := 0
 			for used[i] == expect[i] {
@@ -119,36 +119,36 @@ func bytesAreExact(t *testing.T, w *world) {
 			}
 			t.Fatalf("byte %d is %x, want %x: %+v", i, used[i], expect[i], write.Copies)
 		}
-		if !w.b.revoke(write.Grant) {
+		if !w.B.Revoke(write.Grant) {
 			t.Skip("the provider needs a fence to close a grant")
 		}
 	})
 }
 
-func bothDirections(t *testing.T, w *world) {
+func bothDirections(t *testing.T, w *World) {
 	const size, writes = 4 << 20, 24
-	number := w.connect()
+	number := w.Connect()
 	type side struct {
-		n        *node
-		from, to region
+		n        *Node
+		from, to Region
 		ws       []*rdma.Write
 	}
-	sides := []*side{{n: w.a, from: w.register(w.a, size), to: w.register(w.b, size)}, {n: w.b, from: w.register(w.b, size), to: w.register(w.a, size)}}
+	sides := []*side{{n: w.A, from: w.Register(w.A, size), to: w.Register(w.B, size)}, {n: w.B, from: w.Register(w.B, size), to: w.Register(w.A, size)}}
 	for i, s := range sides {
-		randomize(s.from, uint64(i+1))
-		g := w.grant([]*node{w.b, w.a}[i], whole(s.to))
+		Randomize(s.from, uint64(i+1))
+		g := w.Grant([]*Node{w.B, w.A}[i], Whole(s.to))
 		for k := range uint64(writes) {
 			at := k * (size / writes)
-			s.ws = append(s.ws, w.write(rdma.Tag(k%3), g, contiguous(s.from, at, s.to, at, size/writes)))
+			s.ws = append(s.ws, w.Write(rdma.Tag(k%3), g, Contiguous(s.from, at, s.to, at, size/writes)))
 		}
 	}
 	for k := range writes {
 		for _, s := range sides {
-			s.n.post(number, s.ws[k])
+			s.n.Post(number, s.ws[k])
 		}
 	}
 	for _, s := range sides {
-		for id, c := range s.n.awaitWrites(s.ws) {
+		for id, c := range s.n.AwaitWrites(s.ws) {
 			if c.Outcome != rdma.Landed {
 				t.Fatalf("%s: write %d is %s: %v", s.n.name, id, c.Outcome, c.Err)
 			}
@@ -179,54 +179,54 @@ func arrivals(evs []rdma.Event) (counts map[arrivalKey]uint64, bytes uint64) {
 	return counts, bytes
 }
 
-func arrivalsAddUp(t *testing.T, w *world) {
+func arrivalsAddUp(t *testing.T, w *World) {
 	const size = 64 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	grants := []rdma.GrantID{w.grant(w.b, whole(to)), w.grant(w.b, whole(to)), w.grant(w.b, whole(to))}
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	grants := []rdma.GrantID{w.Grant(w.B, Whole(to)), w.Grant(w.B, Whole(to)), w.Grant(w.B, Whole(to))}
 	var ws []*rdma.Write
 	total := uint64(0)
 	for i := range uint64(40) {
 		n := []uint64{1, 4096, 1 << 20, 9 << 20}[i%4]
-		write := w.write(rdma.Tag(i%5), grants[i%3], contiguous(from, i*1000, to, i*1000, n))
+		write := w.Write(rdma.Tag(i%5), grants[i%3], Contiguous(from, i*1000, to, i*1000, n))
 		total += write.Bytes()
 		ws = append(ws, write)
-		w.a.post(number, write)
+		w.A.Post(number, write)
 	}
 	want := map[arrivalKey]uint64{}
-	for id, c := range w.a.awaitWrites(ws) {
+	for id, c := range w.A.AwaitWrites(ws) {
 		if c.Outcome != rdma.Landed || len(c.Arrivals) == 0 {
 			t.Fatalf("write %d is %s with arrivals %v: %v", id, c.Outcome, c.Arrivals, c.Err)
 		}
 		for _, a := range c.Arrivals {
-			want[arrivalKey{ws[id-ws[0].ID].Grant, w.b.session(number).Generation, a.Stripe}] += a.Count
+			want[arrivalKey{ws[id-ws[0].ID].Grant, w.B.Session(number).Generation, a.Stripe}] += a.Count
 		}
 	}
-	w.b.await("all arrivals", func(evs []rdma.Event) bool { _, n := arrivals(evs); return n >= total })
+	w.B.Await("all arrivals", func(evs []rdma.Event) bool { _, n := arrivals(evs); return n >= total })
 	for _, g := range grants {
-		w.b.revoke(g)
+		w.B.Revoke(g)
 	}
-	if got, n := arrivals(w.b.seen()); !maps.Equal(got, want) || n != total {
+	if got, n := arrivals(w.B.Seen()); !maps.Equal(got, want) || n != total {
 		t.Errorf("the receiver counted %v, %d bytes; the sender %v, %d bytes", got, n, want, total)
 	}
 }
 
 // tagsTakeTurns posts much under one tag, then little under another.
-func tagsTakeTurns(t *testing.T, w *world) {
+func tagsTakeTurns(t *testing.T, w *World) {
 	const size = 16 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	g := w.grant(w.b, whole(to))
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	g := w.Grant(w.B, Whole(to))
 	var ws []*rdma.Write
 	for range 32 {
-		ws = append(ws, w.write(1, g, contiguous(from, 0, to, 0, size)))
+		ws = append(ws, w.Write(1, g, Contiguous(from, 0, to, 0, size)))
 	}
-	little := w.write(2, g, contiguous(from, 0, to, 0, 8))
+	little := w.Write(2, g, Contiguous(from, 0, to, 0, 8))
 	ws = append(ws, little)
-	w.a.post(number, ws...) // at once, so that none of them has a start
-	w.a.awaitWrites(ws)
+	w.A.Post(number, ws...) // at once, so that none of them has a start
+	w.A.AwaitWrites(ws)
 	before := 0
-	for _, c := range w.a.completions() {
+	for _, c := range w.A.completions() {
 		if c.ID == little.ID {
 			break
 		}

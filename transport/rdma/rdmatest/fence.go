@@ -8,36 +8,36 @@ import (
 	"kvferry/transport/rdma"
 )
 
-func nothingLandsAfterFenced(t *testing.T, w *world) {
+func nothingLandsAfterFenced(t *testing.T, w *World) {
 	const size = 16 << 20
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	from.fill(clean)
-	g := w.grant(w.b, whole(to))
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	from.Fill(clean)
+	g := w.Grant(w.B, Whole(to))
 	for round := range rounds {
-		number := w.connect()
-		to.fill(canary)
+		number := w.Connect()
+		to.Fill(canary)
 		ws := w.stream(number, 1, g, from, to, 6)
 		afterSomeBytes(to, round)
-		w.b.fence(number)
-		told := len(w.b.seen())
-		to.fill(canary)
+		w.B.Fence(number)
+		told := len(w.B.Seen())
+		to.Fill(canary)
 		disconnected := func(ev rdma.Event) bool {
 			d, ok := ev.(rdma.Disconnected)
-			return ok && d.Session == w.a.session(number)
+			return ok && d.Session == w.A.Session(number)
 		}
-		w.a.await("disconnected", func(evs []rdma.Event) bool { return count(evs, disconnected) == 1 })
-		for _, ev := range w.a.seen()[lastIndex(w.a.seen(), disconnected):] {
+		w.A.Await("disconnected", func(evs []rdma.Event) bool { return count(evs, disconnected) == 1 })
+		for _, ev := range w.A.Seen()[lastIndex(w.A.Seen(), disconnected):] {
 			if _, ok := ev.(rdma.Completed); ok {
 				t.Errorf("round %d: a write completed after Disconnected", round)
 			}
 		}
-		w.a.awaitWrites(ws)
-		w.a.fence(number)
+		w.A.AwaitWrites(ws)
+		w.A.Fence(number)
 		if i := isAll(to.Memory.Bytes(), canary); i >= 0 {
 			t.Fatalf("round %d: byte %d landed after Fenced", round, i)
 		}
-		for _, ev := range w.b.seen()[told:] {
-			if a, ok := ev.(rdma.Arrived); ok && a.Generation == w.b.session(number).Generation {
+		for _, ev := range w.B.Seen()[told:] {
+			if a, ok := ev.(rdma.Arrived); ok && a.Generation == w.B.Session(number).Generation {
 				t.Errorf("round %d: %+v came after Fenced", round, a)
 			}
 		}
@@ -53,80 +53,80 @@ func lastIndex(evs []rdma.Event, is func(rdma.Event) bool) int {
 	return 0
 }
 
-func nothingIsReadAfterFenced(t *testing.T, w *world) {
+func nothingIsReadAfterFenced(t *testing.T, w *World) {
 	const size = 16 << 20
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	other, otherTo := w.register(w.a, 1<<20), w.register(w.b, 1<<20)
-	g, otherGrant := w.grant(w.b, whole(to)), w.grant(w.b, whole(otherTo))
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	other, otherTo := w.Register(w.A, 1<<20), w.Register(w.B, 1<<20)
+	g, otherGrant := w.Grant(w.B, Whole(to)), w.Grant(w.B, Whole(otherTo))
 	for round := range rounds {
-		number := w.connect()
-		from.fill(clean)
-		to.fill(canary)
+		number := w.Connect()
+		from.Fill(clean)
+		to.Fill(canary)
 		ws := w.stream(number, 1, g, from, to, 6)
 		afterSomeBytes(to, round)
-		w.a.fence(number)
-		from.fill(poison)
-		evs := w.a.seen()
+		w.A.Fence(number)
+		from.Fill(poison)
+		evs := w.A.Seen()
 		fenced := lastIndex(evs, func(ev rdma.Event) bool { _, ok := ev.(rdma.Fenced); return ok })
-		if done := count(evs[:fenced], func(ev rdma.Event) bool { c, ok := ev.(rdma.Completed); return ok && c.Session == w.a.session(number) }); done != len(ws) {
+		if done := count(evs[:fenced], func(ev rdma.Event) bool { c, ok := ev.(rdma.Completed); return ok && c.Session == w.A.Session(number) }); done != len(ws) {
 			t.Errorf("round %d: %d of %d writes had completed before Fenced", round, done, len(ws))
 		}
-		w.a.awaitWrites(ws)
-		if err := w.a.p.Post(w.a.session(number), ws); !errors.Is(err, rdma.ErrNotConnected) {
+		w.A.AwaitWrites(ws)
+		if err := w.A.P.Post(w.A.Session(number), ws); !errors.Is(err, rdma.ErrNotConnected) {
 			t.Errorf("round %d: Post after Fenced: got %v, want ErrNotConnected", round, err)
 		}
-		w.b.fence(number)
-		w.neverPoisoned(w.connect(), to, otherGrant, other, otherTo)
-		w.a.fence(w.session)
-		w.b.fence(w.session)
+		w.B.Fence(number)
+		w.neverPoisoned(w.Connect(), to, otherGrant, other, otherTo)
+		w.A.Fence(w.session)
+		w.B.Fence(w.session)
 	}
 }
 
-func fenceIsAlwaysAnswered(t *testing.T, w *world) {
-	w.a.fence(1) // never known
+func fenceIsAlwaysAnswered(t *testing.T, w *World) {
+	w.A.Fence(1) // never known
 	w.session = 1
-	number := w.connect()
-	w.a.p.Fence(w.a.session(number))
-	w.a.p.Fence(w.a.session(number))
+	number := w.Connect()
+	w.A.P.Fence(w.A.Session(number))
+	w.A.P.Fence(w.A.Session(number))
 	is := func(ev rdma.Event) bool {
 		f, ok := ev.(rdma.Fenced)
-		return ok && f.Session == w.a.session(number) && len(f.Open) == 0
+		return ok && f.Session == w.A.Session(number) && len(f.Open) == 0
 	}
-	w.a.await("two answers", func(evs []rdma.Event) bool { return count(evs, is) == 2 })
+	w.A.Await("two answers", func(evs []rdma.Event) bool { return count(evs, is) == 2 })
 	// The other side hears of it, and fences too.
-	w.b.await("disconnected", func(evs []rdma.Event) bool {
+	w.B.Await("disconnected", func(evs []rdma.Event) bool {
 		return count(evs, func(ev rdma.Event) bool {
 			d, ok := ev.(rdma.Disconnected)
-			return ok && d.Session == w.b.session(number) && d.Err != nil
+			return ok && d.Session == w.B.Session(number) && d.Err != nil
 		}) == 1
 	})
-	w.b.fence(number)
+	w.B.Fence(number)
 	// While one side still connects.
-	if err := w.a.connect(number+1, w.b); err != nil {
+	if err := w.A.Connect(number+1, w.B); err != nil {
 		t.Fatal(err)
 	}
-	w.a.fence(number + 1)
-	w.a.fence(number + 1)
+	w.A.Fence(number + 1)
+	w.A.Fence(number + 1)
 }
 
-func postedAgain(t *testing.T, w *world) {
+func postedAgain(t *testing.T, w *World) {
 	const size = 8 << 20
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	randomize(from, 5)
-	to.fill(canary)
-	g := w.grant(w.b, whole(to))
-	number := w.connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	Randomize(from, 5)
+	to.Fill(canary)
+	g := w.Grant(w.B, Whole(to))
+	number := w.Connect()
 	ws := w.stream(number, 1, g, from, to, 4)
 	afterSomeBytes(to, 2)
-	w.b.fence(number)
-	w.a.fence(number)
-	for id, c := range w.a.awaitWrites(ws) {
+	w.B.Fence(number)
+	w.A.Fence(number)
+	for id, c := range w.A.AwaitWrites(ws) {
 		if c.Outcome == rdma.Refused {
 			t.Errorf("write %d is refused: it could not be posted again", id)
 		}
 	}
-	to.fill(canary)
-	w.a.mustLand(w.connect(), w.write(1, g, contiguous(from, 0, to, 0, size)))
+	to.Fill(canary)
+	w.A.MustLand(w.Connect(), w.Write(1, g, Contiguous(from, 0, to, 0, size)))
 	if !bytes.Equal(to.Memory.Bytes(), from.Memory.Bytes()) {
 		t.Error("what was posted again differs from its source")
 	}

@@ -8,56 +8,56 @@ import (
 	"kvferry/transport/rdma"
 )
 
-func peerCloses(t *testing.T, w *world) {
+func peerCloses(t *testing.T, w *World) {
 	const size = 16 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	to.fill(canary)
-	g := w.grant(w.b, whole(to))
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	to.Fill(canary)
+	g := w.Grant(w.B, Whole(to))
 	ws := w.stream(number, 1, g, from, to, 8)
 	afterSomeBytes(to, 1)
-	if err := w.b.p.Close(); err != nil {
+	if err := w.B.P.Close(); err != nil {
 		t.Error(err)
 	}
-	to.fill(canary)
-	w.a.awaitWrites(ws)
-	w.a.await("disconnected", func(evs []rdma.Event) bool {
+	to.Fill(canary)
+	w.A.AwaitWrites(ws)
+	w.A.Await("disconnected", func(evs []rdma.Event) bool {
 		return count(evs, func(ev rdma.Event) bool {
 			d, ok := ev.(rdma.Disconnected)
-			return ok && d.Session == w.a.session(number)
+			return ok && d.Session == w.A.Session(number)
 		}) == 1
 	})
-	w.a.fence(number)
+	w.A.Fence(number)
 	if i := isAll(to.Memory.Bytes(), canary); i >= 0 {
 		t.Errorf("byte %d landed after Close", i)
 	}
 }
 
-func providerCloses(t *testing.T, w *world) {
+func providerCloses(t *testing.T, w *World) {
 	const size = 16 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	from.fill(clean)
-	to.fill(canary)
-	g := w.grant(w.b, whole(to))
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	from.Fill(clean)
+	to.Fill(canary)
+	g := w.Grant(w.B, Whole(to))
 	ws := w.stream(number, 1, g, from, to, 8)
 	afterSomeBytes(to, 1)
-	if err := w.a.p.Close(); err != nil {
+	if err := w.A.P.Close(); err != nil {
 		t.Error(err)
 	}
-	from.fill(poison)
-	w.a.polled.Wait() // it gives what is left, then ErrClosed
-	if done := len(w.a.completions()); done != len(ws) {
+	from.Fill(poison)
+	w.A.polled.Wait() // it gives what is left, then ErrClosed
+	if done := len(w.A.completions()); done != len(ws) {
 		t.Errorf("%d of %d writes completed", done, len(ws))
 	}
-	w.a.awaitWrites(ws)
-	w.b.fence(number)
+	w.A.AwaitWrites(ws)
+	w.B.Fence(number)
 	w.noPoison(to)
 }
 
-func generationsAreToldApart(t *testing.T, w *world) {
+func generationsAreToldApart(t *testing.T, w *World) {
 	w.session = 4
-	number := w.connect() // 5
+	number := w.Connect() // 5
 	for _, c := range []struct {
 		what   string
 		number uint64
@@ -67,96 +67,96 @@ func generationsAreToldApart(t *testing.T, w *world) {
 		{"a newer one over one that is not fenced", number + 1, rdma.ErrFenceFirst},
 		{"an older one over one that is not fenced", number - 1, rdma.ErrFenceFirst},
 	} {
-		if err := w.a.connect(c.number, w.b); !errors.Is(err, c.want) {
+		if err := w.A.Connect(c.number, w.B); !errors.Is(err, c.want) {
 			t.Errorf("%s: got %v, want %v", c.what, err, c.want)
 		}
 	}
-	w.a.fence(number)
-	w.b.fence(number)
+	w.A.Fence(number)
+	w.B.Fence(number)
 	for what, n := range map[string]uint64{"a fenced one": number, "one older than a fenced one": number - 1} {
-		if err := w.a.connect(n, w.b); !errors.Is(err, rdma.ErrFenced) {
+		if err := w.A.Connect(n, w.B); !errors.Is(err, rdma.ErrFenced) {
 			t.Errorf("%s: got %v, want ErrFenced", what, err)
 		}
 	}
 	// One side has fenced what the other still dials.
-	w.b.fence(number + 1)
-	if err := w.a.connect(number+1, w.b); err != nil {
+	w.B.Fence(number + 1)
+	if err := w.A.Connect(number+1, w.B); err != nil {
 		t.Fatal(err)
 	}
-	w.a.await("disconnected", func(evs []rdma.Event) bool {
+	w.A.Await("disconnected", func(evs []rdma.Event) bool {
 		return count(evs, func(ev rdma.Event) bool {
 			d, ok := ev.(rdma.Disconnected)
-			return ok && d.Session == w.a.session(number+1) && d.Err != nil
+			return ok && d.Session == w.A.Session(number+1) && d.Err != nil
 		}) == 1
 	})
-	w.a.fence(number + 1)
+	w.A.Fence(number + 1)
 	w.session = number + 1
-	from, to := w.register(w.a, 4096), w.register(w.b, 4096)
-	w.a.mustLand(w.connect(), w.write(1, w.grant(w.b, whole(to)), contiguous(from, 0, to, 0, 4096)))
+	from, to := w.Register(w.A, 4096), w.Register(w.B, 4096)
+	w.A.MustLand(w.Connect(), w.Write(1, w.Grant(w.B, Whole(to)), Contiguous(from, 0, to, 0, 4096)))
 }
 
-func orderOfConnectIsFree(t *testing.T, w *world) {
-	for number, order := range [][2]*node{{w.b, w.a}, {w.a, w.b}} {
+func orderOfConnectIsFree(t *testing.T, w *World) {
+	for number, order := range [][2]*Node{{w.B, w.A}, {w.A, w.B}} {
 		n := uint64(number + 1)
 		for _, side := range order {
-			to := w.a
-			if side == w.a {
-				to = w.b
+			to := w.A
+			if side == w.A {
+				to = w.B
 			}
-			if err := side.connect(n, to); err != nil {
+			if err := side.Connect(n, to); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.a.await("connected", has(rdma.Connected{Session: w.a.session(n)}))
-		w.b.await("connected", has(rdma.Connected{Session: w.b.session(n)}))
-		w.a.fence(n)
-		w.b.fence(n)
+		w.A.Await("connected", has(rdma.Connected{Session: w.A.Session(n)}))
+		w.B.Await("connected", has(rdma.Connected{Session: w.B.Session(n)}))
+		w.A.Fence(n)
+		w.B.Fence(n)
 	}
 }
 
-func dialToNobody(t *testing.T, w *world) {
-	endpoint := w.b.p.Endpoint()
-	if err := w.b.p.Close(); err != nil {
+func dialToNobody(t *testing.T, w *World) {
+	endpoint := w.B.P.Endpoint()
+	if err := w.B.P.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s := w.a.session(1)
-	if err := w.a.p.Connect(rdma.Connection{Session: s, Self: "a", Dial: true, Endpoint: endpoint}); err != nil {
+	s := w.A.Session(1)
+	if err := w.A.P.Connect(rdma.Connection{Session: s, Self: "a", Dial: true, Endpoint: endpoint}); err != nil {
 		t.Fatal(err)
 	}
-	w.a.await("disconnected", func(evs []rdma.Event) bool {
+	w.A.Await("disconnected", func(evs []rdma.Event) bool {
 		return count(evs, func(ev rdma.Event) bool {
 			d, ok := ev.(rdma.Disconnected)
 			return ok && d.Session == s && d.Err != nil
 		}) == 1
 	})
-	w.a.fence(1)
+	w.A.Fence(1)
 }
 
-func afterClose(t *testing.T, w *world) {
-	m := w.register(w.a, 4096)
+func afterClose(t *testing.T, w *World) {
+	m := w.Register(w.A, 4096)
 	g := w.grantID()
 	for range 2 {
-		if err := w.a.p.Close(); err != nil {
+		if err := w.A.P.Close(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := w.a.p.Register(m.Memory); !errors.Is(err, rdma.ErrClosed) {
+	if _, err := w.A.P.Register(m.Memory); !errors.Is(err, rdma.ErrClosed) {
 		t.Errorf("Register: got %v, want ErrClosed", err)
 	}
-	if err := w.a.p.Grant(rdma.Grant{ID: g, Peer: "b", Ranges: []rdma.Range{whole(m)}}); !errors.Is(err, rdma.ErrClosed) {
+	if err := w.A.P.Grant(rdma.Grant{ID: g, Peer: "b", Ranges: []rdma.Range{Whole(m)}}); !errors.Is(err, rdma.ErrClosed) {
 		t.Errorf("Grant: got %v, want ErrClosed", err)
 	}
-	if err := w.a.connect(1, w.b); !errors.Is(err, rdma.ErrClosed) {
+	if err := w.A.Connect(1, w.B); !errors.Is(err, rdma.ErrClosed) {
 		t.Errorf("Connect: got %v, want ErrClosed", err)
 	}
-	if err := w.a.p.Post(w.a.session(1), nil); err == nil {
+	if err := w.A.P.Post(w.A.Session(1), nil); err == nil {
 		t.Error("Post: got nil")
 	}
-	w.a.p.Revoke(g)
-	w.a.p.Quiesce(1)
-	w.a.p.Fence(w.a.session(1))
-	w.a.polled.Wait()
-	if n, err := w.a.p.Poll(context.Background(), make([]rdma.Event, 1)); n != 0 || !errors.Is(err, rdma.ErrClosed) {
+	w.A.P.Revoke(g)
+	w.A.P.Quiesce(1)
+	w.A.P.Fence(w.A.Session(1))
+	w.A.polled.Wait()
+	if n, err := w.A.P.Poll(context.Background(), make([]rdma.Event, 1)); n != 0 || !errors.Is(err, rdma.ErrClosed) {
 		t.Errorf("Poll: got %d, %v, want ErrClosed", n, err)
 	}
 }

@@ -14,11 +14,11 @@ const (
 
 // stream posts writes of all of from to to under a tag, until the window is full
 // or there are n.
-func (w *world) stream(number uint64, tag rdma.Tag, g rdma.GrantID, from, to region, n int) (ws []*rdma.Write) {
+func (w *World) stream(number uint64, tag rdma.Tag, g rdma.GrantID, from, to Region, n int) (ws []*rdma.Write) {
 	w.t.Helper()
 	for range n {
-		write := w.write(tag, g, contiguous(from, 0, to, 0, from.Descriptor.Bytes))
-		if err := w.a.p.Post(w.a.session(number), []*rdma.Write{write}); err != nil {
+		write := w.Write(tag, g, Contiguous(from, 0, to, 0, from.Descriptor.Bytes))
+		if err := w.A.P.Post(w.A.Session(number), []*rdma.Write{write}); err != nil {
 			break
 		}
 		ws = append(ws, write)
@@ -31,7 +31,7 @@ func (w *world) stream(number uint64, tag rdma.Tag, g rdma.GrantID, from, to reg
 
 // afterSomeBytes returns at another moment of a transfer in each round: sooner or
 // later after the first byte has come.
-func afterSomeBytes(to region, round int) {
+func afterSomeBytes(to Region, round int) {
 	b := to.Memory.Bytes()
 	for at, spins := round*len(b)/rounds, 0; b[at] == canary && spins < 1<<20; spins++ {
 		runtime.Gosched()
@@ -40,23 +40,23 @@ func afterSomeBytes(to region, round int) {
 
 const rounds = 8
 
-func nothingLandsAfterRevoked(t *testing.T, w *world) {
+func nothingLandsAfterRevoked(t *testing.T, w *World) {
 	const size = 16 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	from.fill(clean)
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	from.Fill(clean)
 	refused := 0
 	for round := range rounds {
-		to.fill(canary)
-		g := w.grant(w.b, whole(to))
+		to.Fill(canary)
+		g := w.Grant(w.B, Whole(to))
 		ws := w.stream(number, 1, g, from, to, 4)
 		afterSomeBytes(to, round)
-		if !w.b.revoke(g) {
+		if !w.B.Revoke(g) {
 			t.Skip("the provider needs a fence to close a grant")
 		}
-		counted, _ := arrivals(w.b.seen())
-		to.fill(canary)
-		for _, c := range w.a.awaitWrites(ws) {
+		counted, _ := arrivals(w.B.Seen())
+		to.Fill(canary)
+		for _, c := range w.A.AwaitWrites(ws) {
 			switch c.Outcome {
 			case rdma.Refused:
 				refused++
@@ -68,7 +68,7 @@ func nothingLandsAfterRevoked(t *testing.T, w *world) {
 		if i := isAll(to.Memory.Bytes(), canary); i >= 0 {
 			t.Fatalf("round %d: byte %d landed after Revoked", round, i)
 		}
-		after, _ := arrivals(w.b.seen())
+		after, _ := arrivals(w.B.Seen())
 		for key, n := range after {
 			if key.grant == g && counted[key] != n {
 				t.Errorf("round %d: %d arrivals came after Revoked", round, n-counted[key])
@@ -80,24 +80,24 @@ func nothingLandsAfterRevoked(t *testing.T, w *world) {
 	}
 }
 
-func revokeIsAlwaysAnswered(t *testing.T, w *world) {
-	if !w.b.revoke(w.grantID()) {
+func revokeIsAlwaysAnswered(t *testing.T, w *World) {
+	if !w.B.Revoke(w.grantID()) {
 		t.Error("a grant that is not known is answered open")
 	}
-	to := w.register(w.b, 4096)
-	g := w.grant(w.b, whole(to))
-	w.b.p.Revoke(g)
-	w.b.p.Revoke(g)
+	to := w.Register(w.B, 4096)
+	g := w.Grant(w.B, Whole(to))
+	w.B.P.Revoke(g)
+	w.B.P.Revoke(g)
 	is := func(ev rdma.Event) bool { r, ok := ev.(rdma.Revoked); return ok && r.Grant == g }
-	w.b.await("two answers", func(evs []rdma.Event) bool { return count(evs, is) == 2 })
+	w.B.Await("two answers", func(evs []rdma.Event) bool { return count(evs, is) == 2 })
 }
 
 // quiesce asks and waits; it returns the answer and how many events came before.
-func (n *node) quiesce(tag rdma.Tag) (answer rdma.Quiesced, at int) {
+func (n *Node) quiesce(tag rdma.Tag) (answer rdma.Quiesced, at int) {
 	n.t.Helper()
-	from := len(n.seen())
-	n.p.Quiesce(tag)
-	n.await("quiesced", func(evs []rdma.Event) bool {
+	from := len(n.Seen())
+	n.P.Quiesce(tag)
+	n.Await("quiesced", func(evs []rdma.Event) bool {
 		for i, ev := range evs[from:] {
 			if q, ok := ev.(rdma.Quiesced); ok && q.Tag == tag {
 				answer, at = q, from+i
@@ -109,36 +109,36 @@ func (n *node) quiesce(tag rdma.Tag) (answer rdma.Quiesced, at int) {
 	return answer, at
 }
 
-func nothingIsReadAfterQuiesced(t *testing.T, w *world) {
+func nothingIsReadAfterQuiesced(t *testing.T, w *World) {
 	const size = 16 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	other, otherTo := w.register(w.a, 1<<20), w.register(w.b, 1<<20)
-	g, otherGrant := w.grant(w.b, whole(to)), w.grant(w.b, whole(otherTo))
-	other.fill(clean)
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	other, otherTo := w.Register(w.A, 1<<20), w.Register(w.B, 1<<20)
+	g, otherGrant := w.Grant(w.B, Whole(to)), w.Grant(w.B, Whole(otherTo))
+	other.Fill(clean)
 	for round := range rounds {
-		from.fill(clean)
-		to.fill(canary)
+		from.Fill(clean)
+		to.Fill(canary)
 		tag := rdma.Tag(100 + round)
 		ws := w.stream(number, tag, g, from, to, 4)
 		rest := w.stream(number, 7, otherGrant, other, otherTo, 16)
 		afterSomeBytes(to, round)
-		q, at := w.a.quiesce(tag)
-		from.fill(poison)
+		q, at := w.A.quiesce(tag)
+		from.Fill(poison)
 		unknown := false
-		for _, ev := range w.a.seen()[:at] {
+		for _, ev := range w.A.Seen()[:at] {
 			if c, ok := ev.(rdma.Completed); ok && c.Tag == tag {
 				unknown = unknown || c.Outcome == rdma.Unknown
 			}
 		}
-		outcomes := w.a.awaitWrites(ws)
-		if done := count(w.a.seen()[:at], func(ev rdma.Event) bool { c, ok := ev.(rdma.Completed); return ok && c.Tag == tag }); done != len(ws) {
+		outcomes := w.A.AwaitWrites(ws)
+		if done := count(w.A.Seen()[:at], func(ev rdma.Event) bool { c, ok := ev.(rdma.Completed); return ok && c.Tag == tag }); done != len(ws) {
 			t.Errorf("round %d: %d of %d writes had completed before Quiesced", round, done, len(ws))
 		}
-		if unknown != (len(q.Unknown) == 1) || unknown && q.Unknown[0] != w.a.session(number) {
+		if unknown != (len(q.Unknown) == 1) || unknown && q.Unknown[0] != w.A.Session(number) {
 			t.Errorf("round %d: Quiesced says unknown on %v, the completions say %v: %v", round, q.Unknown, unknown, outcomes)
 		}
-		for id, c := range w.a.awaitWrites(rest) {
+		for id, c := range w.A.AwaitWrites(rest) {
 			if c.Outcome != rdma.Landed {
 				t.Errorf("round %d: write %d of another tag is %s: %v", round, id, c.Outcome, c.Err)
 			}
@@ -149,28 +149,28 @@ func nothingIsReadAfterQuiesced(t *testing.T, w *world) {
 
 // neverPoisoned lets what may be on its way arrive, by a fence of both sides and a
 // new generation, and looks for bytes that were read too late.
-func (w *world) neverPoisoned(number uint64, to region, g rdma.GrantID, from, flushed region) {
+func (w *World) neverPoisoned(number uint64, to Region, g rdma.GrantID, from, flushed Region) {
 	w.t.Helper()
-	w.a.mustLand(number, w.write(9999, g, contiguous(from, 0, flushed, 0, from.Descriptor.Bytes)))
+	w.A.MustLand(number, w.Write(9999, g, Contiguous(from, 0, flushed, 0, from.Descriptor.Bytes)))
 	w.noPoison(to)
 }
 
-func quiesceIsAlwaysAnswered(t *testing.T, w *world) {
-	if q, _ := w.a.quiesce(77); len(q.Unknown) != 0 {
+func quiesceIsAlwaysAnswered(t *testing.T, w *World) {
+	if q, _ := w.A.quiesce(77); len(q.Unknown) != 0 {
 		t.Errorf("a tag that was never posted is unknown on %v", q.Unknown)
 	}
 	const size = 8 << 20
-	number := w.connect()
-	from, to := w.register(w.a, size), w.register(w.b, size)
-	g := w.grant(w.b, whole(to))
-	w.a.mustLand(number, w.write(3, g, contiguous(from, 0, to, 0, size)))
-	if q, _ := w.a.quiesce(3); len(q.Unknown) != 0 {
+	number := w.Connect()
+	from, to := w.Register(w.A, size), w.Register(w.B, size)
+	g := w.Grant(w.B, Whole(to))
+	w.A.MustLand(number, w.Write(3, g, Contiguous(from, 0, to, 0, size)))
+	if q, _ := w.A.quiesce(3); len(q.Unknown) != 0 {
 		t.Errorf("a tag of which all landed is unknown on %v", q.Unknown)
 	}
 	ws := w.stream(number, 4, g, from, to, 8)
-	w.a.p.Quiesce(4)
-	w.a.p.Quiesce(4)
+	w.A.P.Quiesce(4)
+	w.A.P.Quiesce(4)
 	is := func(ev rdma.Event) bool { q, ok := ev.(rdma.Quiesced); return ok && q.Tag == 4 }
-	w.a.await("two answers", func(evs []rdma.Event) bool { return count(evs, is) == 2 })
-	w.a.awaitWrites(ws)
+	w.A.Await("two answers", func(evs []rdma.Event) bool { return count(evs, is) == 2 })
+	w.A.AwaitWrites(ws)
 }

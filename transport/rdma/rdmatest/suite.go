@@ -15,7 +15,7 @@ type Pair func(t *testing.T) (a, b rdma.Provider)
 func Run(t *testing.T, pair Pair) {
 	for _, c := range []struct {
 		name string
-		test func(t *testing.T, w *world)
+		test func(t *testing.T, w *World)
 	}{
 		{"BytesAreExactAndNothingElseChanges", bytesAreExact},
 		{"BothDirectionsAtOnce", bothDirections},
@@ -48,9 +48,9 @@ func Run(t *testing.T, pair Pair) {
 		t.Run(c.name, func(t *testing.T) {
 			leaks := watchLeaks(t)
 			a, b := pair(t)
-			w := newWorld(t, a, b)
+			w := NewWorld(t, a, b)
 			c.test(t, w)
-			w.close()
+			w.Close()
 			leaks()
 		})
 	}

@@ -20,21 +20,22 @@ import (
 // emulated need it long.
 const patience = 90 * time.Second
 
-// world is two nodes and what they told.
-type world struct {
+// World is two nodes and what they told. Its methods fail the test where something
+// that must come does not.
+type World struct {
 	t       *testing.T
-	a, b    *node
+	A, B    *Node // A dials
 	grants  uint64
 	writes  rdma.WriteID
 	memory  []*rdma.Memory
 	session uint64 // number of the newest generation
 }
 
-// node is one provider and the events that it gave.
-type node struct {
+// Node is one provider and the events that it gave.
+type Node struct {
 	t      *testing.T
 	name   string
-	p      rdma.Provider
+	P      rdma.Provider
 	polled sync.WaitGroup
 
 	mu     sync.Mutex
@@ -42,12 +43,13 @@ type node struct {
 	events []rdma.Event
 }
 
-func newWorld(t *testing.T, a, b rdma.Provider) *world {
-	return &world{t: t, a: newNode(t, "a", a), b: newNode(t, "b", b)}
+// NewWorld makes a world of two providers; Close ends them.
+func NewWorld(t *testing.T, a, b rdma.Provider) *World {
+	return &World{t: t, A: newNode(t, "a", a), B: newNode(t, "b", b)}
 }
 
-func newNode(t *testing.T, name string, p rdma.Provider) *node {
-	n := &node{t: t, name: name, p: p}
+func newNode(t *testing.T, name string, p rdma.Provider) *Node {
+	n := &Node{t: t, name: name, P: p}
 	n.more = sync.NewCond(&n.mu)
 	n.polled.Go(func() {
 		evs := make([]rdma.Event, 16)
@@ -68,11 +70,11 @@ func newNode(t *testing.T, name string, p rdma.Provider) *node {
 	return n
 }
 
-// close ends both providers and unmaps the memory.
-func (w *world) close() {
+// Close ends both providers and unmaps the memory.
+func (w *World) Close() {
 	w.t.Helper()
-	for _, n := range []*node{w.a, w.b} {
-		if err := n.p.Close(); err != nil {
+	for _, n := range []*Node{w.A, w.B} {
+		if err := n.P.Close(); err != nil {
 			w.t.Errorf("%s: close: %v", n.name, err)
 		}
 		n.polled.Wait()
@@ -105,8 +107,8 @@ func openFiles(t *testing.T) int {
 	return len(dir)
 }
 
-// await waits until the events of the node satisfy done.
-func (n *node) await(what string, done func(evs []rdma.Event) bool) {
+// Await waits until the events of the node satisfy done.
+func (n *Node) Await(what string, done func(evs []rdma.Event) bool) {
 	n.t.Helper()
 	late := false
 	timer := time.AfterFunc(patience, func() {
@@ -137,15 +139,15 @@ func count(evs []rdma.Event, is func(rdma.Event) bool) int {
 	return k
 }
 
-// seen is the events so far.
-func (n *node) seen() []rdma.Event {
+// Seen is the events so far.
+func (n *Node) Seen() []rdma.Event {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.Clone(n.events)
 }
 
-// session is how one node names generation number of the pair.
-func (n *node) session(number uint64) rdma.SessionID {
+// Session is how one node names generation number of the pair.
+func (n *Node) Session(number uint64) rdma.SessionID {
 	peer := "b"
 	if n.name == "b" {
 		peer = "a"
@@ -153,24 +155,24 @@ func (n *node) session(number uint64) rdma.SessionID {
 	return rdma.SessionID{Peer: peer, Generation: rdma.Generation{Number: number, Low: number * 3, High: number * 5}}
 }
 
-func (n *node) connect(number uint64, to *node) error {
-	return n.p.Connect(rdma.Connection{
-		Session: n.session(number), Self: n.name, Dial: n.name == "a", Endpoint: to.p.Endpoint(),
+func (n *Node) Connect(number uint64, to *Node) error {
+	return n.P.Connect(rdma.Connection{
+		Session: n.Session(number), Self: n.name, Dial: n.name == "a", Endpoint: to.P.Endpoint(),
 	})
 }
 
-// connect makes the next generation, and waits for both sides.
-func (w *world) connect() uint64 {
+// Connect makes the next generation, and waits for both sides.
+func (w *World) Connect() uint64 {
 	w.t.Helper()
 	w.session++
 	number := w.session
-	for _, pair := range [][2]*node{{w.a, w.b}, {w.b, w.a}} {
-		if err := pair[0].connect(number, pair[1]); err != nil {
+	for _, pair := range [][2]*Node{{w.A, w.B}, {w.B, w.A}} {
+		if err := pair[0].Connect(number, pair[1]); err != nil {
 			w.t.Fatalf("%s: connect: %v", pair[0].name, err)
 		}
 	}
-	w.a.await("connected", has(rdma.Connected{Session: w.a.session(number)}))
-	w.b.await("connected", has(rdma.Connected{Session: w.b.session(number)}))
+	w.A.Await("connected", has(rdma.Connected{Session: w.A.Session(number)}))
+	w.B.Await("connected", has(rdma.Connected{Session: w.B.Session(number)}))
 	return number
 }
 
@@ -186,31 +188,32 @@ func has(want rdma.Event) func([]rdma.Event) bool {
 	}
 }
 
-// region is registered memory.
-type region struct {
+// Region is registered memory.
+type Region struct {
 	*rdma.Memory
 	rdma.Descriptor
 }
 
-// register maps and registers size bytes.
-func (w *world) register(n *node, size uint64) region {
+// Register maps and registers size bytes.
+func (w *World) Register(n *Node, size uint64) Region {
 	w.t.Helper()
 	m, err := rdma.NewMemory("rdmatest", size)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	w.memory = append(w.memory, m)
-	d, err := n.p.Register(m)
+	d, err := n.P.Register(m)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	if d.Bytes != size {
 		w.t.Fatalf("descriptor says %d bytes, want %d", d.Bytes, size)
 	}
-	return region{m, d}
+	return Region{m, d}
 }
 
-func (r region) fill(b byte) {
+// Fill writes b to all of it.
+func (r Region) Fill(b byte) {
 	all := r.Memory.Bytes()
 	all[0] = b
 	for n := 1; n < len(all); n *= 2 { // by copies: the race detector looks at every store
@@ -227,7 +230,7 @@ func isAll(all []byte, b byte) int {
 }
 
 // noPoison fails if something was read after its source was given back.
-func (w *world) noPoison(r region) {
+func (w *World) noPoison(r Region) {
 	w.t.Helper()
 	if i := bytes.IndexByte(r.Memory.Bytes(), poison); i >= 0 {
 		w.t.Fatalf("byte %d was read after the source was given back", i)
@@ -235,29 +238,29 @@ func (w *world) noPoison(r region) {
 }
 
 // grantID is the next id of the world.
-func (w *world) grantID() (id rdma.GrantID) {
+func (w *World) grantID() (id rdma.GrantID) {
 	w.grants++
 	binary.LittleEndian.PutUint64(id[:], w.grants)
 	return id
 }
 
-// whole is one range over all of a region.
-func whole(r region) rdma.Range {
+// Whole is one range over all of a region.
+func Whole(r Region) rdma.Range {
 	return rdma.Range{Region: r.Region, Bytes: r.Descriptor.Bytes, Count: [2]uint32{1, 1}, Runs: []rdma.Run{{First: 0, Count: 1, Step: 1}}}
 }
 
-// grant gives the other node all of a region of n.
-func (w *world) grant(n *node, ranges ...rdma.Range) rdma.GrantID {
+// Grant gives the other node all of a region of n.
+func (w *World) Grant(n *Node, ranges ...rdma.Range) rdma.GrantID {
 	w.t.Helper()
 	id := w.grantID()
-	if err := n.p.Grant(rdma.Grant{ID: id, Peer: n.session(0).Peer, Ranges: ranges}); err != nil {
+	if err := n.P.Grant(rdma.Grant{ID: id, Peer: n.Session(0).Peer, Ranges: ranges}); err != nil {
 		w.t.Fatal(err)
 	}
 	return id
 }
 
-// contiguous copies bytes from offset of one region to offset of another.
-func contiguous(from region, fromOffset uint64, to region, toOffset, bytes uint64) rdma.Copy {
+// Contiguous copies bytes from offset of one region to offset of another.
+func Contiguous(from Region, fromOffset uint64, to Region, toOffset, bytes uint64) rdma.Copy {
 	return rdma.Copy{
 		Source: rdma.Place{Region: from.Region, Offset: fromOffset},
 		Target: rdma.Place{Region: to.Region, Offset: toOffset},
@@ -265,34 +268,35 @@ func contiguous(from region, fromOffset uint64, to region, toOffset, bytes uint6
 	}
 }
 
-func (w *world) write(tag rdma.Tag, g rdma.GrantID, copies ...rdma.Copy) *rdma.Write {
+// Write makes the next write of the world.
+func (w *World) Write(tag rdma.Tag, g rdma.GrantID, copies ...rdma.Copy) *rdma.Write {
 	w.writes++
 	return &rdma.Write{ID: w.writes, Tag: tag, Grant: g, Copies: copies}
 }
 
-// post posts until the window takes it.
-func (n *node) post(number uint64, ws ...*rdma.Write) {
+// Post posts until the window takes it.
+func (n *Node) Post(number uint64, ws ...*rdma.Write) {
 	n.t.Helper()
 	for {
 		before := len(n.completions())
-		err := n.p.Post(n.session(number), ws)
+		err := n.P.Post(n.Session(number), ws)
 		if err == nil {
 			return
 		}
 		if !errors.Is(err, rdma.ErrFull) {
 			n.t.Fatalf("%s: post: %v", n.name, err)
 		}
-		n.await("a completion after ErrFull", func([]rdma.Event) bool { return len(n.completionsLocked()) > before })
+		n.Await("a completion after ErrFull", func([]rdma.Event) bool { return len(n.completionsLocked()) > before })
 	}
 }
 
-func (n *node) completions() []rdma.Completed {
+func (n *Node) completions() []rdma.Completed {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.completionsLocked()
 }
 
-func (n *node) completionsLocked() (cs []rdma.Completed) {
+func (n *Node) completionsLocked() (cs []rdma.Completed) {
 	for _, ev := range n.events {
 		if c, ok := ev.(rdma.Completed); ok {
 			cs = append(cs, c)
@@ -301,16 +305,16 @@ func (n *node) completionsLocked() (cs []rdma.Completed) {
 	return cs
 }
 
-// awaitWrites waits for the completion of every write, and checks that each comes
+// AwaitWrites waits for the completion of every write, and checks that each comes
 // once. It returns them by id.
-func (n *node) awaitWrites(ws []*rdma.Write) map[rdma.WriteID]rdma.Completed {
+func (n *Node) AwaitWrites(ws []*rdma.Write) map[rdma.WriteID]rdma.Completed {
 	n.t.Helper()
 	ids := map[rdma.WriteID]*rdma.Write{}
 	for _, w := range ws {
 		ids[w.ID] = w
 	}
 	got := map[rdma.WriteID]rdma.Completed{}
-	n.await("completions", func([]rdma.Event) bool {
+	n.Await("completions", func([]rdma.Event) bool {
 		clear(got)
 		for _, c := range n.completionsLocked() {
 			if ids[c.ID] != nil {
@@ -333,31 +337,31 @@ func (n *node) awaitWrites(ws []*rdma.Write) map[rdma.WriteID]rdma.Completed {
 	return got
 }
 
-// mustLand posts writes and waits until they have landed.
-func (n *node) mustLand(number uint64, ws ...*rdma.Write) {
+// MustLand posts writes and waits until they have landed.
+func (n *Node) MustLand(number uint64, ws ...*rdma.Write) {
 	n.t.Helper()
 	for _, w := range ws {
-		n.post(number, w)
+		n.Post(number, w)
 	}
-	for id, c := range n.awaitWrites(ws) {
+	for id, c := range n.AwaitWrites(ws) {
 		if c.Outcome != rdma.Landed {
 			n.t.Fatalf("%s: write %d is %s (%v), want landed", n.name, id, c.Outcome, c.Err)
 		}
 	}
 }
 
-// fence fences and waits for the answer.
-func (n *node) fence(number uint64) {
+// Fence fences and waits for the answer.
+func (n *Node) Fence(number uint64) {
 	n.t.Helper()
-	is := func(ev rdma.Event) bool { f, ok := ev.(rdma.Fenced); return ok && f.Session == n.session(number) }
-	before := count(n.seen(), is)
-	n.p.Fence(n.session(number))
-	n.await("fenced", func(evs []rdma.Event) bool { return count(evs, is) > before })
+	is := func(ev rdma.Event) bool { f, ok := ev.(rdma.Fenced); return ok && f.Session == n.Session(number) }
+	before := count(n.Seen(), is)
+	n.P.Fence(n.Session(number))
+	n.Await("fenced", func(evs []rdma.Event) bool { return count(evs, is) > before })
 }
 
-// revoke revokes, and waits until the grant is closed: by the answer, or later where
+// Revoke revokes, and waits until the grant is closed: by the answer, or later where
 // the provider has to hear from the peer first. It reports that it did.
-func (n *node) revoke(g rdma.GrantID) bool {
+func (n *Node) Revoke(g rdma.GrantID) bool {
 	n.t.Helper()
 	closed := false
 	is := func(ev rdma.Event) bool {
@@ -367,8 +371,8 @@ func (n *node) revoke(g rdma.GrantID) bool {
 		}
 		return ok && r.Grant == g
 	}
-	before := count(n.seen(), is)
-	n.p.Revoke(g)
-	n.await("revoked", func(evs []rdma.Event) bool { return count(evs, is) > before && closed })
+	before := count(n.Seen(), is)
+	n.P.Revoke(g)
+	n.Await("revoked", func(evs []rdma.Event) bool { return count(evs, is) > before && closed })
 	return closed
 }
