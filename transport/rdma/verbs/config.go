@@ -60,7 +60,7 @@ type Config struct {
 	StallTimeout time.Duration
 
 	// GoneTimeout is how long the peer may take to destroy its end of a stripe that was
-	// lost. 0 means 3s.
+	// lost, and this side's device to tell of what the peer says has landed. 0 means 3s.
 	GoneTimeout time.Duration
 
 	// DestroyTimeout is how long a fence waits for the device to destroy a queue pair.

@@ -203,6 +203,7 @@ func (p *Provider) closeGrantLocked(e *grant) {
 	if !e.revoked || !e.settled() {
 		return
 	}
+	delete(e.told.owing, e)
 	e.told = nil
 	if !p.reachableLocked(e) {
 		p.releaseLocked(e)

@@ -78,7 +78,8 @@ const (
 	stallTimeoutDefault = 6 * time.Second
 
 	// goneTimeoutDefault is how long a lost stripe waits for the peer to say that its
-	// end is destroyed, before the session is lost: a message and a destroy.
+	// end is destroyed, before the session is lost: a message and a destroy. The same for
+	// arrivals that the peer counts on and the device does not tell of.
 	goneTimeoutDefault = 3 * time.Second
 
 	// drainTimeout is how long a queue pair in error may take to flush: microseconds,

@@ -111,7 +111,7 @@ func (s *session) offer(i int) {
 	defer p.mu.Unlock()
 	if s.state > up {
 		if err == nil {
-			st.discard()
+			st.discardLocked(s.why)
 		}
 		return
 	}
@@ -191,7 +191,7 @@ func (s *session) onOffer(o *control.Offer) error {
 	case err != nil:
 		a.Refused = err.Error()
 	case !st.startLocked():
-		st.discard()
+		st.discardLocked(s.why)
 		return nil
 	default:
 		a.QueuePair = st.describe()
@@ -209,7 +209,7 @@ func (s *session) answer(o *control.Offer) (*stripe, error) {
 		err = st.join(st.link)
 	}
 	if err != nil {
-		st.discard()
+		st.discard(err)
 		return nil, err
 	}
 	st.joined, st.credit = true, st.ringSize
@@ -230,14 +230,15 @@ func (s *session) onAnswer(a *control.Answer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x := st.want
-	if err != nil || !st.startLocked() {
-		st.discard()
-		if err != nil && s.state <= up {
-			if a.GetRefused() == "" { // the peer has its end still
-				s.tellLocked(&control.Frame{Body: &control.Frame_Gone{Gone: &control.Gone{Stripe: st.number, Reason: err.Error()}}})
-			}
+	if err != nil {
+		st.discardLocked(err)
+		if s.state <= up {
 			s.refusedLocked(x, err)
 		}
+		return nil
+	}
+	if !st.startLocked() {
+		st.discardLocked(s.why)
 		return nil
 	}
 	x.stripe, x.settled = st, time.Now()
@@ -398,6 +399,7 @@ func (s *session) onClosedLocked(c *control.Closed) error {
 	for _, a := range c.GetArrivals() {
 		e.owed[a.GetStripe()] = a.GetCount()
 	}
+	s.owing[e] = time.Now()
 	s.provider.closeGrantLocked(e)
 	return nil
 }

@@ -115,10 +115,11 @@ func (p *Provider) Register(m *rdma.Memory) (rdma.Descriptor, error) {
 		return rdma.Descriptor{}, err
 	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.closed {
+		p.mu.Unlock()
 		return rdma.Descriptor{}, errors.Join(rdma.ErrClosed, r.deregister())
 	}
+	defer p.mu.Unlock()
 	r.id = p.regions.Add(m)
 	p.memory[r.id] = r
 	return rdma.Descriptor{Region: r.id, Bytes: m.Len()}, nil
@@ -127,13 +128,16 @@ func (p *Provider) Register(m *rdma.Memory) (rdma.Descriptor, error) {
 // Deregister ends a region.
 func (p *Provider) Deregister(id rdma.RegionID) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.regions.Remove(id); err != nil {
+	err := p.regions.Remove(id)
+	r := p.memory[id]
+	if err == nil {
+		delete(p.memory, id)
+	}
+	p.mu.Unlock()
+	if err != nil {
 		return err
 	}
-	r := p.memory[id]
-	delete(p.memory, id)
-	return r.deregister()
+	return r.deregister() // it takes as long as the pages take to be unpinned
 }
 
 // Fence ends a session. It waits, not here, for its queue pairs to be destroyed.

@@ -75,7 +75,8 @@ type session struct {
 	grants map[rdma.GrantID]*target
 	asked  map[rdma.GrantID][]*write // whose grant has not come
 
-	limbo map[uint32]*limbo // stripes of which the peer has yet to destroy its end
+	limbo map[uint32]*limbo    // stripes of which the peer has yet to destroy its end
+	owing map[*grant]time.Time // revoked, of which arrivals are still to come, and since when
 
 	// What it told.
 	told map[rdma.RegionID]bool
@@ -98,7 +99,7 @@ func (p *Provider) Connect(c rdma.Connection) error {
 	s := &session{
 		Connection: c, id: c.Session, provider: p, done: make(chan struct{}), live: map[uint64]*write{},
 		memory: map[rdma.RegionID]*remoteRegion{}, grants: map[rdma.GrantID]*target{},
-		asked: map[rdma.GrantID][]*write{}, told: map[rdma.RegionID]bool{}, limbo: map[uint32]*limbo{}, offers: map[uint32]*stripe{},
+		asked: map[rdma.GrantID][]*write{}, told: map[rdma.RegionID]bool{}, limbo: map[uint32]*limbo{}, owing: map[*grant]time.Time{}, offers: map[uint32]*stripe{},
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -255,38 +256,44 @@ const byeTimeout = 200 * time.Millisecond
 // reap waits for the end of the session and completes what is left of it.
 func (s *session) reap() {
 	<-s.context.Done()
-	s.running.Wait()
 	p := s.provider
-	p.mu.Lock()
-	stripes := slices.Clone(s.stripes) // none is added any more
-	for _, st := range s.offers {
-		st.discard()
-	}
-	clear(s.offers)
-	if s.channel != nil {
-		_ = s.channel.sock.Close()
-	}
-	p.mu.Unlock()
+	gone := make(chan struct{}) // closed when the devices have nothing of it any more
+	go func() {
+		s.running.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if s.channel != nil {
+			_ = s.channel.sock.Close()
+		}
+		for _, st := range s.offers {
+			st.discardLocked(s.why)
+		}
+		clear(s.offers)
+		for len(s.stripes) > 0 { // none is added any more
+			ended := s.stripes[0].ended
+			p.mu.Unlock()
+			<-ended
+			p.mu.Lock()
+		}
+		close(gone)
+	}()
 	patience := time.NewTimer(p.config.DestroyTimeout)
 	defer patience.Stop()
-	var hanging []*stripe
-	for _, st := range stripes {
-		select {
-		case <-st.ended:
-		case <-patience.C:
-			patience.Reset(0)
-			hanging = append(hanging, st)
-		}
+	hangs := false
+	select {
+	case <-gone:
+	case <-patience.C:
+		hangs = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s.queue.DropAll()
 	clear(s.asked)
 	s.completeRestLocked()
-	if len(s.stripes) > 0 {
+	if hangs {
 		p.hung[s.id.Peer]++
-		p.config.Log(Warn, fmt.Sprintf("session with %s: %d queue pairs do not go; what was granted to it stays closed to others until they do", s.id.Peer, len(s.stripes)))
-		go s.wait(hanging)
+		p.config.Log(Warn, fmt.Sprintf("session with %s: the device does not let go of its queue pairs (%d are known); what was granted to the peer stays closed to others until it does", s.id.Peer, len(s.stripes)))
+		go s.wait(gone)
 	} else {
 		p.endedLocked(s)
 	}
@@ -297,10 +304,8 @@ func (s *session) reap() {
 }
 
 // wait goes on with a session whose stripes were not destroyed in time, when they are.
-func (s *session) wait(hanging []*stripe) {
-	for _, st := range hanging {
-		<-st.ended
-	}
+func (s *session) wait(gone <-chan struct{}) {
+	<-gone
 	p := s.provider
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -358,6 +363,12 @@ func (s *session) look(now time.Time) {
 	for _, x := range s.limbo { // one is enough
 		if now.Sub(x.since) > cfg.GoneTimeout {
 			s.leaveLocked(down, fmt.Errorf("verbs: a stripe was lost, and the peer did not say within %v that its end is destroyed: %w", cfg.GoneTimeout, x.why))
+			break
+		}
+	}
+	for e, since := range s.owing { // one is enough
+		if now.Sub(since) > cfg.GoneTimeout {
+			s.leaveLocked(down, fmt.Errorf("verbs: the peer has ended its writes under grant %s, and the device did not tell of all that landed within %v", e.ID, cfg.GoneTimeout))
 			break
 		}
 	}

@@ -31,6 +31,7 @@ type stripe struct {
 	size    queueSize
 	request uint64 // bytes of a request at most
 	chain   chain  // the poster's
+	short   *chunk // the poster's: of which not all was posted
 
 	// records is memory for the records of arrivals: receives entries that the peer
 	// writes, then sends entries that this side reads.
@@ -57,6 +58,7 @@ type stripe struct {
 	link     *link
 	joined   bool // it has left the first state: the peer's packets are taken
 	live     bool
+	started  bool // it has a poster and a reaper
 	ending   bool
 	peerGone bool // the peer's end is destroyed
 	why      error
@@ -108,14 +110,11 @@ func (s *session) newStripe(number uint32, c *card, rail int) (*stripe, error) {
 	records := (st.size.Receives + st.size.Sends) * recordBytes
 	var err error
 	if st.records, err = rdma.NewMemory("verbs-records", uint64(records)); err == nil {
-		addr := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(st.records.Bytes()))))
-		st.registered, err = c.nic.register(window{addr: addr, bytes: uint64(records), dmabuf: -1}, access{remote: true})
-		if err != nil {
-			_ = st.records.Close()
-		}
+		st.registered, err = c.nic.register(window{addr: st.recordsAddr(), bytes: uint64(records), dmabuf: -1}, access{remote: true})
 	}
 	if err != nil {
-		return nil, errors.Join(err, st.queue.destroy())
+		st.discard(err)
+		return nil, err
 	}
 	st.chain.rows = make([]row, 0, st.size.Chain)
 	st.chain.pieces = make([]piece, 0, st.size.Chain*st.size.Pieces)
@@ -141,19 +140,21 @@ func sizeOf(l Limits) queueSize {
 	return q
 }
 
-// discard ends a stripe that nothing runs of. If the device does not destroy it, its
-// records stay mapped and registered: it may still write them.
-func (st *stripe) discard() {
-	err := st.queue.destroy()
-	if err == nil {
-		err = st.registered.deregister()
-	}
-	if err == nil {
-		err = st.records.Close()
-	}
-	if err != nil {
-		st.provider.config.Log(Warn, err.Error())
-	}
+// discard ends a stripe that nothing runs of.
+func (st *stripe) discard(why error) {
+	st.provider.mu.Lock()
+	defer st.provider.mu.Unlock()
+	st.discardLocked(why)
+}
+
+// discardLocked ends a stripe that nothing runs of. The device is not waited for here:
+// the end of the session does that.
+func (st *stripe) discardLocked(why error) {
+	st.ending, st.why = true, why
+	close(st.dying)
+	close(st.posted)
+	st.stripes = append(st.stripes, st)
+	go st.destroy()
 }
 
 // describe is what the peer has to know of this end.
@@ -216,6 +217,7 @@ func (st *stripe) startLocked() bool {
 	if s.state > up {
 		return false
 	}
+	st.started = true
 	s.stripes = append(s.stripes, st)
 	go st.post()
 	go st.reap()
@@ -299,6 +301,9 @@ func (st *stripe) post() {
 		if joined {
 			if err := st.queue.fail(); err != nil {
 				p.config.Log(Warn, err.Error())
+			} else if c := st.short; c != nil {
+				// What is posted now comes back at once, behind all that was before.
+				_, _ = st.queue.write(st.chain.rows[len(st.chain.rows)-1:], c.id, nil)
 			}
 		}
 		return
@@ -320,6 +325,9 @@ func (st *stripe) notPosted(c *chunk, n int, err error) {
 	}
 	// What was posted of it may land, and its end tells nobody. With the queue pair in
 	// error nothing more does, and the chunk is of those that are lost.
+	if n > 0 {
+		st.short = c
+	}
 	st.strikeLocked(fmt.Errorf("%w: %d requests of a chain were posted, and not its end", err, n))
 }
 
@@ -436,13 +444,27 @@ func (st *stripe) destroy() {
 		p.config.Log(Warn, err.Error())
 		time.Sleep(pause)
 	}
-	if err := errors.Join(st.registered.deregister(), st.records.Close()); err != nil {
+	if err := st.forgetRecords(); err != nil {
 		p.config.Log(Warn, err.Error())
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	st.goneLocked()
 	close(st.ended)
+}
+
+// forgetRecords ends the memory for records. What the device does not let go of stays
+// mapped.
+func (st *stripe) forgetRecords() error {
+	if st.registered != nil {
+		if err := st.registered.deregister(); err != nil {
+			return err
+		}
+	}
+	if st.records == nil { // there was none
+		return nil
+	}
+	return st.records.Close()
 }
 
 // use calls the queue pair, unless it is destroyed or about to be.
@@ -470,7 +492,9 @@ func (st *stripe) goneLocked() {
 	if st.want != nil && st.want.stripe == st {
 		st.want.putOffLocked(now)
 	}
-	s.provider.config.Log(Warn, fmt.Sprintf("session with %s: stripe %d by %s is lost: %v", s.id.Peer, st.number, st.card.name(), st.why))
+	if st.started {
+		s.provider.config.Log(Warn, fmt.Sprintf("session with %s: stripe %d by %s is lost: %v", s.id.Peer, st.number, st.card.name(), st.why))
+	}
 	s.tellLocked(&control.Frame{Body: &control.Frame_Gone{Gone: &control.Gone{Stripe: st.number, Reason: st.why.Error()}}})
 	x := &limbo{since: now, why: st.why}
 	for _, c := range st.chunks {
