@@ -22,14 +22,17 @@ type soft struct {
 	cut    map[[2]string]bool // packets from the first to the second device are lost
 
 	// What tests set before they start.
-	retry  time.Duration // how long a sender tries
-	onOpen func(n *softNIC)
-	onNew  func(q *softQueue)             // of each queue pair that is made
-	lag    func() time.Duration           // of each request
-	fate   func(from *softQueue) fate     // of each request
-	refuse func(want queueSize) error     // of a queue pair that is asked for
-	limit  func(device string) Limits     // nil: softLimits
-	deny   func(w window, x access) error // of a registration
+	retry   time.Duration // how long a sender tries
+	onOpen  func(n *softNIC)
+	onNew   func(q *softQueue)               // of each queue pair that is made
+	lag     func() time.Duration             // of each request
+	late    func() time.Duration             // of a request that is late; nil: twice retry
+	slow    func(q *softQueue) time.Duration // of each destroy
+	onPlace func(Status)                     // of a request that was late
+	fate    func(from *softQueue) fate       // of each request
+	refuse  func(want queueSize) error       // of a queue pair that is asked for
+	limit   func(device string) Limits       // nil: softLimits
+	deny    func(w window, x access) error   // of a registration
 }
 
 // fate is what becomes of a request.
@@ -322,8 +325,12 @@ func (q *softQueue) completeLocked(send uint64, c completion) {
 
 func (q *softQueue) destroy() error {
 	unlock := q.lock()
-	hold := q.hold
+	hold, pause := q.hold, time.Duration(0)
+	if q.nic.fabric.slow != nil {
+		pause = q.nic.fabric.slow(q)
+	}
 	unlock()
+	time.Sleep(pause)
 	if hold != nil {
 		<-hold
 	}
@@ -475,12 +482,17 @@ func (q *softQueue) run() {
 			q.breakLocked()
 			continue
 		case what == isLate:
-			psn, l := q.psn, q.link
+			psn, l, d := q.psn, q.link, 2*f.retry
+			if f.late != nil {
+				d = f.late()
+			}
 			go func() {
-				time.Sleep(f.retry * 2)
+				time.Sleep(d)
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				f.placeLocked(q.nic, &l, psn, &r, bytes)
+				if s := f.placeLocked(q.nic, &l, psn, &r, bytes); f.onPlace != nil {
+					f.onPlace(s)
+				}
 			}()
 			status = q.tryLocked(func() Status { return 12 })
 		default:

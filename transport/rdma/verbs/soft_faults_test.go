@@ -682,3 +682,111 @@ func TestRailsThatDoNotFit(t *testing.T) {
 	}
 	w.Close()
 }
+
+// lateWorld is a world with two stripes of which the first request that a sends is late:
+// a is told that it did not land, and then it does, if b's queue pair is still there. b's
+// device does not stop a queue pair before held is closed.
+func lateWorld(t *testing.T) (w *softWorld, placed *atomic.Int32, held chan struct{}) {
+	f := newSoft()
+	f.retry = 5 * time.Millisecond
+	w = newSoftWorld(t, f, 1, 1, func(c *Config) { c.ChunkBytes = softSize })
+	held, placed = make(chan struct{}), &atomic.Int32{}
+	for _, q := range f.queuesOf("b0") {
+		f.mu.Lock()
+		q.hold, q.failErr = held, &CallError{Call: "ibv_modify_qp to ERR", Device: "b0", Err: syscall.EIO}
+		f.mu.Unlock()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	first := true
+	f.fate = func(q *softQueue) fate {
+		if q.nic.name != "a0" || !first {
+			return arrives
+		}
+		first = false
+		return isLate
+	}
+	f.late = func() time.Duration { return 60 * time.Millisecond }
+	f.onPlace = func(s Status) {
+		if s == statusSuccess {
+			placed.Add(1)
+		} else {
+			t.Error(s)
+		}
+	}
+	return w, placed, held
+}
+
+// stripeLost waits until a has lost a stripe, and not heard that b has destroyed its end.
+func (w *softWorld) stripeLost() {
+	eventually(w.t, "a stripe is lost", func() bool {
+		w.a.mu.Lock()
+		defer w.a.mu.Unlock()
+		return len(w.a.sessions["b"].limbo) > 0
+	})
+}
+
+// What was unknown on a stripe is not sent again before the peer's end is destroyed, and
+// a grant is not closed before: the late request finds its pages still granted.
+func TestWhatIsLateFindsItsPagesGranted(t *testing.T) {
+	t.Parallel()
+	w, late, held := lateWorld(t)
+	x := w.Write(1, w.grant, rdmatest.Contiguous(w.from, 0, w.to, 0, softSize))
+	w.A.Post(w.number, x)
+	w.stripeLost()
+	w.b.Revoke(w.grant)
+	eventually(t, "the late request has come", func() bool { return late.Load() > 0 })
+	if n := revoked(w.B.Seen(), w.grant, true); n != 0 {
+		t.Error("the grant was closed before the late request came")
+	}
+	w.a.mu.Lock()
+	if got := w.from.Memory.Bytes(); w.a.sessions["b"].live[1] == nil || !bytes.Equal(got, w.to.Memory.Bytes()) {
+		t.Errorf("the write has ended (%v), or the late request did not land: this test tests nothing", w.a.sessions["b"].live)
+	}
+	w.a.mu.Unlock()
+	close(held)
+	w.A.AwaitWrites([]*rdma.Write{x})
+	w.B.Await("closed", func(evs []rdma.Event) bool { return revoked(evs, w.grant, true) == 1 })
+	w.Close()
+}
+
+// A write that is quiesced while a part of it may still land is unknown, not "not posted".
+func TestWhatMayBeLateIsUnknown(t *testing.T) {
+	t.Parallel()
+	w, late, held := lateWorld(t)
+	x := w.Write(1, w.grant, rdmatest.Contiguous(w.from, 0, w.to, 0, softSize))
+	w.A.Post(w.number, x)
+	w.stripeLost()
+	w.a.Quiesce(1)
+	if c := w.A.AwaitWrites([]*rdma.Write{x})[x.ID]; c.Outcome != rdma.Unknown {
+		t.Errorf("it is %s: %v", c.Outcome, c.Err)
+	}
+	eventually(t, "the late request has come", func() bool { return late.Load() > 0 })
+	close(held)
+	w.B.Revoke(w.grant)
+	w.Close()
+}
+
+// A packet of a connection that is over does not fit the next one that has its number.
+func TestNumbersThatAreUsedAgain(t *testing.T) {
+	f := newSoft()
+	w := newSoftWorld(t, f, 1, 1)
+	seen := map[uint32]map[uint32]bool{} // PSNs, by number of the queue pair
+	for range 8 {
+		for _, q := range append(f.queuesOf("a0"), f.queuesOf("b0")...) {
+			if seen[q.qpn] == nil {
+				seen[q.qpn] = map[uint32]bool{}
+			}
+			if seen[q.qpn][q.expected] {
+				t.Errorf("queue pair %d begins at %d again", q.qpn, q.expected)
+			}
+			seen[q.qpn][q.expected] = true
+		}
+		w.A.Fence(w.number)
+		w.B.Fence(w.number)
+		w.number = w.Connect()
+	}
+	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
+}

@@ -36,7 +36,7 @@ func TestSwarm(t *testing.T) {
 const (
 	swarmPage   = 12 << 10
 	swarmPages  = 64
-	swarmRounds = 6
+	swarmRounds = 12
 	swarmCanary = 0xC5
 	swarmPoison = 0x5A
 )
@@ -51,6 +51,7 @@ type swarm struct {
 	devices  [2]int
 	number   uint64
 	up       bool
+	rates    struct{ trouble, quiesce, revoke, fence int } // of a thousand
 	from, to rdmatest.Region
 }
 
@@ -66,7 +67,7 @@ func newSwarm(t *testing.T, seed uint64) *swarm {
 		}
 	}
 	config := func(c *Config) {
-		c.ChunkBytes, c.QueuePairs = 4<<10<<s.rng.IntN(4), 1+s.rng.IntN(2)
+		c.ChunkBytes, c.QueuePairs = 4<<10<<s.rng.IntN(4), 1+s.rng.IntN(3)
 		c.StallTimeout, c.GoneTimeout, c.DestroyTimeout = 300*time.Millisecond, 600*time.Millisecond, 600*time.Millisecond
 		c.Log = nil
 	}
@@ -80,15 +81,27 @@ func newSwarm(t *testing.T, seed uint64) *swarm {
 func (s *swarm) play() {
 	// The order of the draws of a device is not the seed's, so it has a source of its own.
 	s.f.mu.Lock()
-	seed, rate := s.rng.Uint64(), s.rng.IntN(40)
-	fates := rand.New(rand.NewPCG(seed, 1))
+	pick := func(rates ...int) int { return rates[s.rng.IntN(len(rates))] }
+	s.rates.trouble, s.rates.quiesce, s.rates.revoke, s.rates.fence = pick(0, 0, 80), pick(0, 50), pick(0, 50), pick(0, 200)
+	rates := [...]int{noAnswer: pick(0, 10, 30), isLate: pick(0, 20, 60), flushOnly: pick(0, 5)}
+	fates := rand.New(rand.NewPCG(s.rng.Uint64(), 1))
 	s.f.fate = func(*softQueue) fate {
-		if fates.IntN(1000) >= rate {
-			return arrives
+		for what, rate := range rates {
+			if fates.IntN(1000) < rate {
+				return fate(what)
+			}
 		}
-		return []fate{noAnswer, isLate, flushOnly}[fates.IntN(3)]
+		return arrives
 	}
 	s.f.lag = func() time.Duration { return time.Duration(fates.IntN(3)) * 50 * time.Microsecond }
+	s.f.late = func() time.Duration { return s.f.retry * time.Duration(1+fates.IntN(6)) }
+	slow := []byte{0, 'a', 'b'}[s.rng.IntN(3)]
+	s.f.slow = func(q *softQueue) time.Duration {
+		if q.nic.name[0] != slow {
+			return 0
+		}
+		return time.Duration(fates.IntN(40)) * time.Millisecond
+	}
 	s.f.onNew = func(q *softQueue) {
 		switch fates.IntN(30) {
 		case 0:
@@ -240,13 +253,13 @@ func (s *swarm) round() {
 	var posted []*rdma.Write
 	taken := map[rdma.WriteID]swarmWrite{}
 	for _, x := range ws {
-		if rng.IntN(6) == 0 {
+		if s.happens(s.rates.trouble) {
 			s.trouble()
 		}
-		if rng.IntN(20) == 0 {
+		if s.happens(s.rates.quiesce) {
 			s.a.Quiesce(rdma.Tag(rng.IntN(rooms)))
 		}
-		if rng.IntN(20) == 0 {
+		if s.happens(s.rates.revoke) {
 			s.b.Revoke(grants[rng.IntN(rooms)])
 		}
 		err := s.a.Post(s.A.Session(s.number), []*rdma.Write{x.Write})
@@ -260,9 +273,31 @@ func (s *swarm) round() {
 		posted = append(posted, x.Write)
 		taken[x.ID] = x
 	}
-	if rng.IntN(4) == 0 {
+	if s.happens(s.rates.fence) {
 		s.b.Fence(s.B.Session(s.number))
 		s.up = false
+	}
+	// The receiver takes its pages back before the sender has ended, or after.
+	visible := make([][]byte, swarmPages) // what a page held when its grant was closed
+	takeBack := func() {
+		for r := range rooms {
+			s.close(grants[r])
+			for _, page := range pages[r] {
+				b := s.to.Memory.Bytes()[page*swarmPage:][:swarmPage]
+				visible[page] = bytes.Clone(b)
+				if bytes.IndexByte(b, swarmPoison) >= 0 {
+					s.t.Errorf("page %d has what its source held after the write had ended", page)
+				}
+				for i := range b {
+					b[i] = swarmCanary
+				}
+			}
+		}
+	}
+	early := s.happens(500)
+	if early {
+		time.Sleep(time.Duration(rng.IntN(15)) * time.Millisecond)
+		takeBack()
 	}
 	landed, owed := make([][]swarmWrite, rooms), make([]map[uint32]uint64, rooms)
 	for r := range rooms {
@@ -284,16 +319,24 @@ func (s *swarm) round() {
 			}
 		}
 	}
-	check := func(r int) {
-		for _, x := range landed[r] {
-			if got := s.to.Memory.Bytes()[x.page*swarmPage:][:swarmPage]; !bytes.Equal(got, sent[x.source*swarmPage:][:swarmPage]) {
-				s.t.Errorf("page %d is not what was sent by write %d, which has landed", x.page, x.ID)
-			}
+	right := func(x swarmWrite, got []byte) {
+		if !bytes.Equal(got, sent[x.source*swarmPage:][:swarmPage]) {
+			s.t.Errorf("page %d is not what was sent by write %d, which has landed", x.page, x.ID)
 		}
 	}
-	for r := range rooms { // of those that have landed as a whole it is known when it is visible
-		if len(landed[r]) == len(pages[r]) && s.arrived(grants[r], owed[r]) {
-			check(r)
+	if !early {
+		for r := range rooms { // of those that have landed as a whole it is known when it is visible
+			if len(landed[r]) == len(pages[r]) && s.arrived(grants[r], owed[r]) {
+				for _, x := range landed[r] {
+					right(x, s.to.Memory.Bytes()[x.page*swarmPage:][:swarmPage])
+				}
+			}
+		}
+		takeBack()
+	}
+	for r := range rooms {
+		for _, x := range landed[r] {
+			right(x, visible[x.page])
 		}
 	}
 	for _, n := range []*rdmatest.Node{s.A, s.B} {
@@ -303,29 +346,19 @@ func (s *swarm) round() {
 			}
 		}
 	}
+	time.Sleep(s.f.retry * 8) // what is late comes now
 	if !s.up {
 		s.fence()
 	}
-	for r := range rooms {
-		s.close(grants[r])
-		check(r)
-		for _, page := range pages[r] {
-			b := s.to.Memory.Bytes()[page*swarmPage:][:swarmPage]
-			if bytes.IndexByte(b, swarmPoison) >= 0 {
-				s.t.Errorf("page %d has what its source held after the write had ended", page)
-			}
-			for i := range b {
-				b[i] = swarmCanary
-			}
-		}
-	}
-	time.Sleep(s.f.retry * 4) // what is late comes now
 	for i, b := range s.to.Memory.Bytes() {
 		if b != swarmCanary {
 			s.t.Fatalf("byte %d, of page %d, was written after its grant was closed", i, i/swarmPage)
 		}
 	}
 }
+
+// happens draws: of a thousand times, so many.
+func (s *swarm) happens(rate int) bool { return s.rng.IntN(1000) < rate }
 
 // close revokes a grant and waits until it is closed: if its session goes meanwhile, a
 // fence does that.
