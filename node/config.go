@@ -16,6 +16,7 @@ import (
 	"kvferry/transfer"
 	"kvferry/transport/rdma"
 	"kvferry/transport/rdma/tcp"
+	"kvferry/transport/rdma/verbs"
 )
 
 // Config is one node. Name is required; the zero value of everything else is
@@ -29,10 +30,11 @@ type Config struct {
 	// brackets. "" means 0.0.0.0:7946. Port 0 takes a free one.
 	Bind string
 
-	// ActorPort and DataPort are the TCP ports, at the host of Bind, of the actors
-	// and of the tcp provider. 0 means one and two above the port of Bind, or free
-	// ones where that is 0.
-	ActorPort, DataPort int
+	// ActorPort, DataPort and VerbsPort are the TCP ports, at the host of Bind, of the
+	// actors, of the tcp provider and of the verbs provider, which makes its connections
+	// over it. 0 means one, two and three above the port of Bind, or free ones where that
+	// is 0.
+	ActorPort, DataPort, VerbsPort int
 
 	// Advertise is the host or host:port that peers are told instead of Bind's:
 	// the gossip port is its own, the others are those of this node. "" means
@@ -52,8 +54,13 @@ type Config struct {
 	Timing cluster.Timing
 
 	// Providers carry the data, the best first: each pair of nodes uses the first that
-	// both have and that connects them. nil means shm, then tcp.
+	// both have and that connects them. nil means shm, then verbs where there are RDMA
+	// devices, then tcp. A node with memory of devices has verbs alone.
 	Providers []string
+
+	// Verbs is the settings of the verbs provider. The node fills in Bind and
+	// AdvertiseHost, and Log where it is nil. Of Devices that are named, each must be had.
+	Verbs verbs.Config
 
 	// Checksum is which frames of the tcp provider have a sum that is checked before an
 	// arrival is told: off, sampled or full. "" means sampled, one of 16.
@@ -69,6 +76,8 @@ type Config struct {
 	// Embed runs the node in a host program's actor system; the zero value makes
 	// one of its own.
 	Embed Embed
+
+	anyProvider bool // Providers was nil
 }
 
 // Embed is what a host program, or a simulation, provides in place of what the
@@ -117,11 +126,14 @@ func (c Config) resolve() (Config, error) {
 		if c.DataPort == 0 {
 			c.DataPort = port + 2
 		}
+		if c.VerbsPort == 0 {
+			c.VerbsPort = port + 3
+		}
 	}
 	for _, p := range []struct {
 		name string
 		port int
-	}{{"actor port", c.ActorPort}, {"data port", c.DataPort}} {
+	}{{"actor port", c.ActorPort}, {"data port", c.DataPort}, {"verbs port", c.VerbsPort}} {
 		if p.port < 0 || p.port > 65535 {
 			return c, fmt.Errorf("%s: got %d, want 0 to 65535", p.name, p.port)
 		}
@@ -142,6 +154,9 @@ func (c Config) resolve() (Config, error) {
 		return c, err
 	}
 	if err := c.Checksum.Check(); err != nil {
+		return c, err
+	}
+	if err := c.Verbs.Check(); err != nil {
 		return c, err
 	}
 	if c.Rooms, err = c.Rooms.Resolve(); err != nil {

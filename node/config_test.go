@@ -3,6 +3,8 @@ package node
 import (
 	"strings"
 	"testing"
+
+	"kvferry/transport/rdma/verbs"
 )
 
 func TestConfigSaysWhatIsWrong(t *testing.T) {
@@ -17,8 +19,10 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"bind port":      {Config{Name: "a", Bind: "127.0.0.1:65536"}, []string{"bind", "65536", "65535"}},
 		"actor port":     {Config{Name: "a", Bind: "127.0.0.1:65535"}, []string{"actor port", "65536"}},
 		"data port":      {Config{Name: "a", DataPort: -1}, []string{"data port", "-1"}},
+		"verbs port":     {Config{Name: "a", VerbsPort: 65536}, []string{"verbs port", "65536"}},
+		"verbs":          {Config{Name: "a", Verbs: verbs.Config{TrafficClass: 256}}, []string{"verbs", "traffic class", "256", "0 to 255"}},
 		"cluster":        {Config{Name: "a", Cluster: "ä"}, []string{"cluster", "ä"}},
-		"provider":       {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "ucx"}}, []string{"providers", "ucx", "shm, tcp"}},
+		"provider":       {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "ucx"}}, []string{"providers", "ucx", "shm, verbs, tcp"}},
 		"provider twice": {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "tcp"}}, []string{"providers", "tcp twice"}},
 		"checksum":       {Config{Name: "a", Bind: "127.0.0.1:0", Checksum: "md5"}, []string{"checksum", "md5", "sampled"}},
 		"nothing to say": {Config{Name: "a", Bind: "127.0.0.1:0"}, nil},
@@ -48,7 +52,7 @@ func TestConfigFillsInPorts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.ActorPort != 7001 || c.DataPort != 7002 || c.Advertise != "::1" || c.advertisedHost() != "::1" {
+	if c.ActorPort != 7001 || c.DataPort != 7002 || c.VerbsPort != 7003 || c.Advertise != "::1" || c.advertisedHost() != "::1" {
 		t.Errorf("got ports %d and %d, advertise %q", c.ActorPort, c.DataPort, c.Advertise)
 	}
 	c, err = Config{Name: "a", Bind: "127.0.0.1:0", Advertise: "10.0.0.1:99"}.resolve()

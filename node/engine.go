@@ -31,6 +31,11 @@ type EngineConfig struct {
 	// use. It stays mapped until Detach returned.
 	Memory []*rdma.Memory
 
+	// Near is what the memory is near to, so which RDMA devices carry it: devices by
+	// name, a PCI address such as the GPU's, or a NUMA node. The zero value leaves what
+	// SetNear of each Memory says, or that nothing is known: then all carry it.
+	Near rdma.Near
+
 	// Limits bounds what the engine holds; the zero value is ready to use.
 	Limits actors.EngineLimits
 }
@@ -138,6 +143,11 @@ func (n *Node) AttachDecode(ctx context.Context, c EngineConfig) (*Decode, error
 func (n *Node) attach(ctx context.Context, c EngineConfig, props func(actors.EngineConfig) (*actor.Props, error)) (*engine, error) {
 	if err := c.check(); err != nil {
 		return nil, err
+	}
+	if c.Near.PCI != "" || c.Near.NUMA != nil || len(c.Near.Devices) > 0 {
+		for _, m := range c.Memory {
+			m.SetNear(c.Near)
+		}
 	}
 	id := messages.Engine{Instance: c.Instance, Rank: c.Rank, Incarnation: n.newIncarnation()}
 	attached := make(chan error, 1)

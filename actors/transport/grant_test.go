@@ -2,8 +2,10 @@ package transport_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ type scripted struct {
 	gone   chan rdma.RegionID
 
 	regions rdma.RegionID // the last, of the actor
+	own     bool          // it registers memory of this process only
 	posted  chan *rdma.Write
 	full    bool          // Post says ErrFull; set before anything is posted
 	quiesce chan rdma.Tag // that it was asked to quiesce
@@ -53,6 +56,9 @@ func (s *scripted) Post(_ rdma.SessionID, ws []*rdma.Write) error {
 }
 
 func (s *scripted) Register(m *rdma.Memory) (rdma.Descriptor, error) {
+	if s.own && m.Device() != nil {
+		return rdma.Descriptor{}, rdma.ErrDeviceMemory
+	}
 	s.regions++
 	return rdma.Descriptor{Region: s.regions, Bytes: m.Len()}, nil
 }
@@ -224,5 +230,31 @@ func TestTheMemoryOfADeadEngineGoesWithItsLastGrant(t *testing.T) {
 	}
 	if len(g.shm.gone)+len(g.tcp.gone) != 0 {
 		t.Error("more memory was deregistered than that of the engine")
+	}
+}
+
+// A room cannot choose its provider, so memory that one of them does not reach is
+// refused when it is registered, with what helps, and nothing of it stays registered.
+func TestMemoryOfADeviceNeedsProvidersThatReachIt(t *testing.T) {
+	g := newGrants(t)
+	backing, err := rdma.NewMemory("gpu", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backing.Close()
+	gpu, err := rdma.NewDeviceMemory("gpu", rdma.DMABuf{File: backing.File(), Addr: 1 << 40, Bytes: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.tcp.own = true // the second that is asked
+	g.tell(&actors.RegisterMemory{Owner: g.owner, Memory: []*rdma.Memory{gpu}})
+	err = hear[*actors.MemoryRegistered](g).Err
+	if !errors.Is(err, rdma.ErrDeviceMemory) || !strings.Contains(err.Error(), `"gpu", 4096 bytes) with tcp`) || !strings.Contains(err.Error(), "verbs alone") {
+		t.Errorf("got %v", err)
+	}
+	select {
+	case <-g.shm.gone:
+	case <-time.After(10 * time.Second):
+		t.Error("it is still registered with the first provider")
 	}
 }

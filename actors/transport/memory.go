@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/asynkron/protoactor-go/actor"
@@ -19,6 +20,9 @@ func (a *Actor) onRegisterMemory(c actor.Context, m *actors.RegisterMemory) {
 		regions = append(regions, region)
 		for _, p := range a.providers {
 			d, err := p.Register(memory)
+			if errors.Is(err, rdma.ErrDeviceMemory) {
+				err = fmt.Errorf("%w: a node with such memory has providers that reach it, and no other: verbs alone", err)
+			}
 			if err != nil {
 				a.deregister(regions)
 				c.Send(m.Owner, &actors.MemoryRegistered{

@@ -67,7 +67,7 @@ const (
 )
 
 func (f *benchFlags) add(c *cobra.Command, seconds float64) {
-	c.Flags().IntVar(&f.connections, "connections", benchConnections, "TCP connections")
+	c.Flags().IntVar(&f.connections, "connections", benchConnections, "TCP connections, or queue pairs of verbs")
 	c.Flags().Float64Var(&f.seconds, "seconds", seconds, "seconds of one measurement, of which a round has several")
 	c.Flags().IntVar(&f.rounds, "rounds", benchRounds, "rounds, of which the medians are printed")
 	c.Flags().StringVar(&f.pool, "pool", benchPool, "memory of each side, much more than the caches (SIZE)")

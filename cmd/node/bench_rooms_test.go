@@ -130,7 +130,7 @@ func TestBadRoomsFlagsAreNamed(t *testing.T) {
 		{"--seconds 0", "--seconds is 0, want more than 0"},
 		{"--seconds NaN", "--seconds is NaN, want more than 0"},
 		{"--rounds 0", "--rounds is 0, want 1 to 1000"},
-		{"--provider mem", `--provider is "mem", want shm or tcp`},
+		{"--provider mem", `--provider is "mem", want shm or verbs or tcp`},
 		{"--model gpt", `--model: there is no model "gpt", want one of`},
 		{"--page -1", "--page is -1, want 1 to 65536"},
 		{"--bytes 1G", `--bytes is "1G", want a size such as`},

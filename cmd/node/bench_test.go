@@ -158,8 +158,7 @@ func TestBenchRefuses(t *testing.T) {
 		want string
 		code int
 	}{
-		{"transport --provider verbs", "--provider is verbs, which is not built in yet: want tcp, shm or mem", exitMalformed},
-		{"transport --provider udp", `--provider is "udp", want tcp, shm or mem`, exitMalformed},
+		{"transport --provider udp", `--provider is "udp", want tcp, shm, mem or verbs`, exitMalformed},
 		{"transport --rows wild", `--rows is "wild", want scattered or strided`, exitMalformed},
 		{"transport --batch 0", "--batch is 0, want at least 1", exitMalformed},
 		{"transport --batch 3 --rows strided --block 2KiB", "--batch is 3, want a multiple of the 16 blocks", exitMalformed},

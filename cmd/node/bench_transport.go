@@ -30,8 +30,10 @@ is a batch of blocks, some writes are always on their way, and pools are much la
 than the caches.
 
 The limit of tcp is the raw loop: writev and readv between the same blocks over as
-many connections, an answer for each batch, nothing checked. The limit of shm and mem
-is the best way to copy the same blocks with one thread. mem is one process.
+many connections, an answer for each batch, nothing checked. The limit of the others is
+the best way to copy the same blocks with one thread: a device of RDMA may be faster.
+mem is one process. verbs connects the ports of this host with one another, as kvferry
+doctor shows them.
 
 With --rows strided a block is a row of a page of 64 KiB at the receiver, of which
 every other row is written; at the sender the rows of a page are together: so it is
@@ -58,10 +60,8 @@ Exit codes: 0; 1, it failed, or bytes were wrong.`,
 
 func (f *benchTransportFlags) run(ctx context.Context, c *cobra.Command) error {
 	switch {
-	case f.provider == "verbs":
-		return malformed("--provider is verbs, which is not built in yet: want tcp, shm or mem")
 	case !slices.Contains(bench.Providers, f.provider):
-		return malformed("--provider is %q, want tcp, shm or mem", f.provider)
+		return malformed("--provider is %q, want tcp, shm, mem or verbs", f.provider)
 	case f.rows != string(bench.Scattered) && f.rows != string(bench.Strided):
 		return malformed("--rows is %q, want scattered or strided", f.rows)
 	case c.Flags().Changed("batch") && f.batch < 1:

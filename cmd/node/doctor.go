@@ -41,7 +41,7 @@ used, and the address that is named: DEVICE, DEVICE:PORT or DEVICE:PORT/GID.
 --near shows which of them an engine would use whose memory is near a PCI device, such
 as a GPU (its address), or of a NUMA node (numa:N).
 
-The verbs provider itself is not there yet: today data goes by shm and tcp.`,
+docs/rdma.md says what to set on a host, and what the errors of RDMA mean.`,
 		Example: `  kvferry doctor
   kvferry doctor --device mlx5_0 --device mlx5_1:1/3 --near 0000:19:00.0 -o json`,
 		Args: cobra.NoArgs,

@@ -16,6 +16,7 @@ import (
 
 	"kvferry/cluster"
 	"kvferry/node"
+	"kvferry/transport/rdma/verbs"
 )
 
 // leaveWait is how long a node that was asked to stop waits for its open rooms
@@ -27,6 +28,7 @@ const leaveWait = 20 * time.Second
 type runFlags struct {
 	config   node.Config
 	keyFile  string
+	devices  []string
 	logLevel string
 	logJSON  bool
 	drive    bool
@@ -40,13 +42,15 @@ func newRunCommand() *cobra.Command {
 		Long: `Run one node as a member of a cluster.
 
 The node finds the others by gossip, starting from those that --join names; it
-does not matter who starts first. It listens on three ports: gossip (UDP and TCP,
---bind), its actors (one above, --actor-port) and the data of the tcp provider
-(two above, --data-port). Every node must be able to reach every other at them.
+does not matter who starts first. It listens on four ports: gossip (UDP and TCP,
+--bind), its actors (one above, --actor-port), the data of the tcp provider (two above,
+--data-port), and, where there are RDMA devices, what makes their connections (three
+above, --verbs-port). Every node must be able to reach every other at them.
 
 Data goes by the first of --providers that both nodes of a pair have and that connects
-them: shm, shared memory, between processes of one user on one host, else tcp. The log
-says which, and why not another.
+them: shm, shared memory, between processes of one user on one host; verbs, where both
+have RDMA devices that reach each other; else tcp. The log says which, and why not
+another. kvferry doctor shows the devices, and which are used and why.
 
 On SIGINT or SIGTERM it takes no new rooms, waits for the open ones, says goodbye
 and leaves. A second signal ends it at once.`,
@@ -61,8 +65,13 @@ and leaves. A second signal ends it at once.`,
 	flags.StringVar(&f.config.Advertise, "advertise", "", "ip or ip:port that others are told (default: what --bind says)")
 	flags.IntVar(&f.config.ActorPort, "actor-port", 0, "port of the actors (default: one above that of --bind)")
 	flags.IntVar(&f.config.DataPort, "data-port", 0, "port of the tcp provider (default: two above that of --bind)")
+	flags.IntVar(&f.config.VerbsPort, "verbs-port", 0, "port at which the verbs provider makes connections (default: three above that of --bind)")
 	flags.StringSliceVar(&f.config.Providers, "providers", nil, "what carries the data, the best first (default "+strings.Join(node.Providers(), ",")+")")
 	flags.StringVar((*string)(&f.config.Checksum), "checksum", "", "frames of tcp that are checked by CRC32C: off, sampled or full (default sampled)")
+	flags.StringSliceVar(&f.devices, "rdma-device", nil, "RDMA port that is used, instead of a choice: DEVICE, DEVICE:PORT or DEVICE:PORT/GID")
+	flags.IntVar(&f.config.Verbs.TrafficClass, "rdma-traffic-class", 0, "traffic class of RoCE packets, 0 to 255: the DSCP times 4")
+	flags.IntVar(&f.config.Verbs.ServiceLevel, "rdma-service-level", 0, "service level of RDMA packets: 0 to 15 on InfiniBand, 0 to 7 on RoCE")
+	flags.IntVar(&f.config.Verbs.QueuePairs, "rdma-queue-pairs", 0, "queue pairs between two ports, 1 to 16 (default 2)")
 	flags.StringSliceVar(&f.config.Join, "join", nil, "host:port of the gossip of other nodes; tried for ever")
 	flags.StringVar(&f.config.Cluster, "cluster", "", "label of the cluster; others are not heard (default kvferry)")
 	flags.StringVar(&f.keyFile, "gossip-key-file", "", "file with a base64 key of 16, 24 or 32 bytes that encrypts gossip")
@@ -84,6 +93,13 @@ func run(ctx context.Context, c *cobra.Command, f *runFlags) error {
 		if f.config.GossipKey, err = cluster.ReadKey(f.keyFile); err != nil {
 			return &exitError{code: 1, err: err}
 		}
+	}
+	for _, d := range f.devices {
+		pick, err := verbs.ParsePick(d)
+		if err != nil {
+			return &exitError{code: 1, err: err}
+		}
+		f.config.Verbs.Devices = append(f.config.Verbs.Devices, pick)
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

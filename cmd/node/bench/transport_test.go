@@ -3,8 +3,11 @@ package bench
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
+
+	"kvferry/transport/rdma/verbs"
 )
 
 func TestTransport(t *testing.T) {
@@ -21,6 +24,9 @@ func TestTransport(t *testing.T) {
 				t.Fatal(err)
 			}
 			all, err := MeasureTransport(t.Context(), c)
+			if err != nil && strings.Contains(err.Error(), verbs.ErrNoDevice.Error()) {
+				continue // the guest of tests/softroce has some
+			}
 			if err != nil || len(all) != len(c.Blocks) {
 				t.Fatalf("%s, %s: %d results: %v", provider, rows, len(all), err)
 			}

@@ -40,7 +40,7 @@ func (p *Provider) openCards() error {
 		return fmt.Errorf("verbs: %w", err)
 	}
 	for _, x := range passed {
-		p.config.Log(Info, fmt.Sprintf("%s is not used: %s", x.Name, x.Why))
+		p.config.Log(Debug, fmt.Sprintf("%s is not used: %s", x.Name, x.Why))
 	}
 	switch {
 	case len(chosen) == 0 && len(passed) == 0:
@@ -49,6 +49,11 @@ func (p *Provider) openCards() error {
 		return fmt.Errorf("verbs: no port can be used: %s: %s", passed[0].Name, passed[0].Why)
 	case len(chosen) > cardsMax:
 		return fmt.Errorf("verbs: %d ports are active, want at most %d: name those to use", len(chosen), cardsMax)
+	}
+	if p.fabric == nil {
+		if p.fabric, err = openFabric(); err != nil {
+			return err
+		}
 	}
 	for i, x := range chosen {
 		n, err := p.fabric.open(x.Device.Name, x.Port.Number)

@@ -87,11 +87,19 @@ type Config struct {
 type Level uint8
 
 const (
+	// Debug is what was not chosen, and why.
+	Debug Level = iota
 	// Info is what an operator wants to have seen once.
-	Info Level = iota
+	Info
 	// Warn is what makes it slower than it could be.
 	Warn
 )
+
+// Check says which setting cannot be. Bind may be missing.
+func (c Config) Check() error {
+	c.Bind = cmp.Or(c.Bind, "127.0.0.1:0")
+	return c.resolve()
+}
 
 // resolve fills in what is not given, and refuses what cannot be.
 func (c *Config) resolve() error {

@@ -49,8 +49,9 @@ type Provider struct {
 
 var _ rdma.Provider = (*Provider)(nil)
 
-// Listen starts a provider. Errors: a *LoadError where there is no libibverbs,
-// ErrNoDevice, a port that cannot be used (*CallError and others), a bad Config.
+// Listen starts a provider. Errors: ErrNoDevice on a host without RDMA, a *LoadError where
+// there are devices and no libibverbs, a port that cannot be used (*CallError and
+// others), a bad Config.
 func Listen(c Config) (*Provider, error) {
 	if err := c.resolve(); err != nil {
 		return nil, err
@@ -61,12 +62,6 @@ func Listen(c Config) (*Provider, error) {
 		grants: map[rdma.GrantID]*grant{}, greeting: map[*net.TCPConn]uint64{},
 	}
 	p.tags = rdma.NewTags(p.fences)
-	if p.fabric == nil {
-		var err error
-		if p.fabric, err = openFabric(); err != nil {
-			return nil, err
-		}
-	}
 	if err := p.openCards(); err != nil {
 		return nil, errors.Join(err, p.closeCards())
 	}

@@ -750,7 +750,8 @@ func TestWhatIsLateFindsItsPagesGranted(t *testing.T) {
 	w.Close()
 }
 
-// A write that is quiesced while a part of it may still land is unknown, not "not posted".
+// A write that is quiesced while a part of it may still land is unknown, not "not posted",
+// and keeps its grant open.
 func TestWhatMayBeLateIsUnknown(t *testing.T) {
 	t.Parallel()
 	w, late, held := lateWorld(t)
@@ -761,9 +762,13 @@ func TestWhatMayBeLateIsUnknown(t *testing.T) {
 	if c := w.A.AwaitWrites([]*rdma.Write{x})[x.ID]; c.Outcome != rdma.Unknown {
 		t.Errorf("it is %s: %v", c.Outcome, c.Err)
 	}
+	w.b.Revoke(w.grant) // no write under it is left, and it is not closed
 	eventually(t, "the late request has come", func() bool { return late.Load() > 0 })
+	if n := revoked(w.B.Seen(), w.grant, true); n != 0 {
+		t.Error("the grant was closed before the late request came")
+	}
 	close(held)
-	w.B.Revoke(w.grant)
+	w.B.Await("closed", func(evs []rdma.Event) bool { return revoked(evs, w.grant, true) == 1 })
 	w.Close()
 }
 
