@@ -29,9 +29,8 @@
 // destroyed. A device that does not destroy one in time keeps the grants of that peer
 // open, and the sources of what it may still read, until it does.
 //
-// The lock of a provider guards everything but the queue pairs. Of the calls of the
-// library that may take long, only deregistering and the end of a stripe that never
-// carried anything are made under it.
+// The lock of a provider guards everything but the queue pairs. No call of the library
+// that may take long is made under it: a device that hangs costs its sessions.
 //
 // All cgo and all unsafe of verbs is in this folder. Without cgo the package builds,
 // and Listen says that it did.
