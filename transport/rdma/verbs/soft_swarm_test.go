@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,6 +113,9 @@ func (s *swarm) play() {
 			q.halfway = fates.IntN(3)
 		case 3:
 			q.full = fates.IntN(10)
+		}
+		if q.nic.name[0] == slow { // it does not stop before it is destroyed, either
+			q.failErr = &CallError{Call: "ibv_modify_qp to ERR", Device: q.nic.name, Err: syscall.EIO}
 		}
 	}
 	s.f.mu.Unlock()
