@@ -359,20 +359,18 @@ func (n *Node) Fence(number uint64) {
 	n.Await("fenced", func(evs []rdma.Event) bool { return count(evs, is) > before })
 }
 
-// Revoke revokes, and waits until the grant is closed: by the answer, or later where
-// the provider has to hear from the peer first. It reports that it did.
-func (n *Node) Revoke(g rdma.GrantID) bool {
+// Revoke revokes, and waits until the grant is closed. It reports whether the answer
+// said so: a provider may have to hear from the peer first.
+func (n *Node) Revoke(g rdma.GrantID) (atOnce bool) {
 	n.t.Helper()
-	closed := false
-	is := func(ev rdma.Event) bool {
-		r, ok := ev.(rdma.Revoked)
-		if ok && r.Grant == g {
-			closed = r.Closed
-		}
-		return ok && r.Grant == g
-	}
+	is := func(ev rdma.Event) bool { r, ok := ev.(rdma.Revoked); return ok && r.Grant == g }
 	before := count(n.Seen(), is)
 	n.P.Revoke(g)
-	n.Await("revoked", func(evs []rdma.Event) bool { return count(evs, is) > before && closed })
-	return closed
+	n.Await("revoked", func(evs []rdma.Event) bool {
+		answers := slices.DeleteFunc(slices.Clone(evs), func(ev rdma.Event) bool { return !is(ev) })[before:]
+		closed := rdma.Revoked{Grant: g, Closed: true}
+		atOnce = len(answers) > 0 && answers[0] == closed
+		return slices.Contains(answers, rdma.Event(closed))
+	})
+	return atOnce
 }
