@@ -523,30 +523,37 @@ func TestAQueuePairThatIsNeverMade(t *testing.T) {
 // Records that a device still knows stay mapped: Close says so, and what comes late does
 // not fall into memory of somebody else.
 func TestRecordsOfAQueuePairThatStays(t *testing.T) {
-	f := newSoft()
-	w := newSoftWorld(t, f, 1, 1, func(c *Config) { c.DestroyTimeout = 50 * time.Millisecond; c.QueuePairs = 1 })
-	w.A.MustLand(w.number, w.all(8)...)
-	held := make(chan struct{})
-	q := f.queuesOf("b0")[0]
-	f.mu.Lock()
-	q.hold = held
-	f.mu.Unlock()
-	w.b.mu.Lock()
-	st := w.b.sessions["a"].stripes[0]
-	w.b.mu.Unlock()
-	if err := w.b.Close(); err == nil || !strings.Contains(err.Error(), "have not destroyed the queue pairs of 1 peers") {
-		t.Errorf("close answers %v", err)
-	}
-	st.records.Bytes()[0]++ // a fault of memory, if it were unmapped
-	f.mu.Lock()
-	if st.card.nic.(*softNIC).memory[st.registered.(*softMemory).key] == nil {
-		t.Error("the records are not registered any more")
-	}
-	f.mu.Unlock()
-	close(held)
-	<-st.ended
-	if err := w.a.Close(); err != nil {
-		t.Error(err)
+	for name, c := range map[string]struct{ stays, goes func(q *softQueue) }{
+		"its destroy hangs":     {func(q *softQueue) { q.hold = make(chan struct{}) }, func(q *softQueue) { close(q.hold) }},
+		"its destroy fails":     {func(q *softQueue) { q.unwilling = 1 << 30 }, func(q *softQueue) { q.unwilling = 0 }},
+		"the completions' does": {func(q *softQueue) { q.halfway = 1 << 30 }, func(q *softQueue) { q.halfway = 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newSoft()
+			w := newSoftWorld(t, f, 1, 1, func(c *Config) { c.DestroyTimeout = 50 * time.Millisecond; c.QueuePairs = 1 })
+			w.A.MustLand(w.number, w.all(8)...)
+			q := f.queuesOf("b0")[0]
+			f.mu.Lock()
+			c.stays(q)
+			f.mu.Unlock()
+			w.b.mu.Lock()
+			st := w.b.sessions["a"].stripes[0]
+			w.b.mu.Unlock()
+			if err := w.b.Close(); err == nil || !strings.Contains(err.Error(), "have not destroyed the queue pairs of 1 peers") {
+				t.Errorf("close answers %v", err)
+			}
+			st.records.Bytes()[0]++ // a fault of memory, if it were unmapped
+			f.mu.Lock()
+			if st.card.nic.(*softNIC).memory[st.registered.(*softMemory).key] == nil {
+				t.Error("the records are not registered any more")
+			}
+			c.goes(q)
+			f.mu.Unlock()
+			<-st.ended
+			if err := w.a.Close(); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 
