@@ -802,3 +802,58 @@ func TestNumbersThatAreUsedAgain(t *testing.T) {
 	w.B.Revoke(w.grant)
 	w.Close()
 }
+
+// A receiver that takes nothing for a while is sent no more arrivals than it has receives
+// for, and no stripe is lost by that; then all goes on.
+func TestAReceiverThatIsSlow(t *testing.T) {
+	f := newSoft()
+	f.limit = func(string) Limits {
+		l := softLimits
+		l.MaxCQE = 128 // of them 32 receives
+		return l
+	}
+	w := newSoftWorld(t, f, 1, 1)
+	stripes := f.queuesOf("b0")
+	f.mu.Lock()
+	for _, q := range stripes {
+		q.deaf = true
+	}
+	f.mu.Unlock()
+	var ws []*rdma.Write
+	for i := range uint64(200) {
+		ws = append(ws, w.Write(1, w.grant, rdmatest.Contiguous(w.from, i*64, w.to, i*64, 64)))
+	}
+	w.A.Post(w.number, ws...)
+	eventually(t, "both stripes have no credit left", func() bool {
+		w.a.mu.Lock()
+		defer w.a.mu.Unlock()
+		full := 0
+		for _, st := range w.a.sessions["b"].stripes {
+			if st.sent == st.credit && st.sent == 32 && len(st.chunks) == 0 {
+				full++
+			}
+		}
+		return full == 2
+	})
+	time.Sleep(2 * f.retry) // one more would have been given up by now
+	if n := live(w.a, "b"); n != 2 {
+		t.Errorf("%d stripes carry writes, want 2", n)
+	}
+	f.mu.Lock()
+	for _, q := range stripes {
+		q.deaf = false
+		q.signals++
+		q.signal.Broadcast()
+	}
+	f.mu.Unlock()
+	for id, c := range w.A.AwaitWrites(ws) {
+		if c.Outcome != rdma.Landed {
+			t.Fatalf("write %d is %s: %v", id, c.Outcome, c.Err)
+		}
+	}
+	if !bytes.Equal(w.from.Memory.Bytes()[:200*64], w.to.Memory.Bytes()[:200*64]) {
+		t.Error("the bytes differ")
+	}
+	w.B.Revoke(w.grant)
+	w.Close()
+}
