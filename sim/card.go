@@ -553,6 +553,7 @@ func (c *card) fenced(peer messages.Node, gen rdma.Generation) {
 			continue
 		}
 		c.close(g)
+		c.p.soon(func() { g.room.onRevoked(g.id, true) })
 	}
 	if l := c.p.link(peer); l != nil {
 		c.p.step(l, pairing.Fenced{Generation: gen, Open: open})
@@ -607,11 +608,9 @@ func (c *card) revoke(id rdma.GrantID) {
 	g.revoked = true
 	s := c.session(g.writer)
 	switch {
-	case c.w.plan.card == stuck && !c.w.calm && c.w.chance(4) == 0:
+	case c.w.plan.card == stuck && s != nil && !c.w.calm && c.w.chance(4) == 0:
 		c.w.covered.add(coverStuckGrant)
-		if s != nil {
-			g.since = s.gen.Number
-		}
+		g.since = s.gen.Number
 		g.frozen = c.w.now + c.w.between(200*time.Millisecond, 3*time.Second)
 		c.w.after(g.frozen-c.w.now, func() {
 			if !c.p.dead && !g.closed {

@@ -124,16 +124,21 @@ func (a *Actor) forgetIfClosed(id rdma.GrantID) {
 
 // fencedGrants takes what the fence of one provider left open, and returns what all of
 // them have open of the node: a session moves from one provider to another, and what
-// the first could not close is not closed by a fence of the second.
-func (a *Actor) fencedGrants(p *provider, writer messages.Node, left []rdma.OpenGrant) (open []rdma.OpenGrant) {
+// the first could not close is not closed by a fence of the second. Who had revoked a
+// grant that the fence has closed is told: its room may hear of the fence itself too early
+// to make anything of it, and the node may be gone when it asks.
+func (a *Actor) fencedGrants(c actor.Context, p *provider, writer messages.Node, left []rdma.OpenGrant) (open []rdma.OpenGrant) {
 	for id, g := range a.grants {
 		if g.writer != writer {
 			continue
 		}
 		if i := slices.IndexFunc(left, func(o rdma.OpenGrant) bool { return o.Grant == id }); i >= 0 {
 			g.open[p] = left[i].Reason
-		} else {
+		} else if g.open[p] != "" {
 			delete(g.open, p)
+			if len(g.open) == 0 && g.revoked && g.ending == nil {
+				c.Send(g.owner, &actors.GrantRevoked{Room: g.room, Grant: id, Closed: true})
+			}
 		}
 		a.forgetIfClosed(id)
 		if g.ending != nil {

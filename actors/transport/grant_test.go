@@ -258,3 +258,30 @@ func TestMemoryOfADeviceNeedsProvidersThatReachIt(t *testing.T) {
 		t.Error("it is still registered with the first provider")
 	}
 }
+
+// A fence that closes what a revoke had left open is told to who had revoked it: the node
+// may be gone by the time that its room wants to know.
+func TestWhatAFenceClosesIsTold(t *testing.T) {
+	g := newGrants(t)
+	g.connect(g.shm, 1)
+	g.tell(&actors.RevokeGrant{Owner: g.owner, Grant: g.id})
+	g.inFlight()
+	g.shm.events <- rdma.Revoked{Grant: g.id}
+	g.tcp.events <- rdma.Revoked{Grant: g.id, Closed: true}
+	if hear[*actors.GrantRevoked](g).Closed {
+		t.Fatal("the grant is closed while a provider has it open")
+	}
+	gen := rdma.Generation{Number: 1}
+	g.tell(&actors.FenceSession{Node: g.writer, Generation: gen, Reply: g.owner})
+	g.inFlight()
+	g.shm.events <- rdma.Fenced{Session: rdma.SessionID{Peer: g.writer.String(), Generation: gen}}
+	if m := hear[*actors.GrantRevoked](g); !m.Closed || m.Grant != g.id {
+		t.Errorf("heard %+v, want that the grant is closed", m)
+	}
+	if open := hear[*actors.SessionFenced](g).Open; len(open) != 0 {
+		t.Errorf("open are %v", open)
+	}
+	if n := g.inFlight(); n.Grants != 0 {
+		t.Errorf("%d grants are left", n.Grants)
+	}
+}

@@ -77,7 +77,7 @@ func (a *Actor) fenced(c actor.Context, ev rdma.Fenced) {
 	if s == nil {
 		return
 	}
-	open := a.fencedGrants(s.provider, s.node, ev.Open)
+	open := a.fencedGrants(c, s.provider, s.node, ev.Open)
 	delete(a.sessions, s.id.Peer)
 	c.Send(s.reply, &actors.SessionFenced{Node: s.node, Generation: s.generation, Open: open})
 }
