@@ -66,6 +66,7 @@ type write struct {
 	pieces  []*piece
 	left    int // pieces without an answer
 	began   bool
+	refused bool
 	done    bool
 }
 
@@ -87,9 +88,9 @@ type grant struct {
 	revoked  bool
 	released bool // the room has let go of its pages
 	closed   bool
-	frozen   time.Duration // a stopped process keeps it open until then; stuck
-	since    uint64        // the generation of that process
-	asked    bool          // the peer was asked to end its writes
+	frozen   time.Duration   // a stopped process keeps it open until then; stuck
+	since    rdma.Generation // of that process
+	asked    bool            // the peer was asked to end its writes
 }
 
 // tag is the writes of a room.
@@ -344,7 +345,7 @@ func (w *world) land(q *piece, s *session, other *process, answer func(rdma.Outc
 		w.after(50*time.Millisecond, func() { w.land(q, s, other, answer) })
 		return
 	}
-	frozen := g != nil && w.now < g.frozen && s.gen.Number >= g.since
+	frozen := g != nil && w.now < g.frozen && s.gen == g.since
 	if other.dead || !frozen && (t == nil || t.gen != s.gen || t.over) {
 		w.after(cardRetry, func() { s.giveUp(q.write) })
 		return
@@ -418,14 +419,15 @@ func (s *session) answered(x *write, o rdma.Outcome) {
 	if x.done || s.over || s.broken || s.card.p.dead {
 		return
 	}
-	if o == rdma.Refused {
-		// Its other pieces may still be on the way, but nothing of them lands either.
+	x.refused = x.refused || o == rdma.Refused
+	if x.left--; x.left > 0 {
+		return
+	}
+	if x.refused {
 		s.complete(x, rdma.Refused)
 		return
 	}
-	if x.left--; x.left == 0 {
-		s.complete(x, rdma.Landed)
-	}
+	s.complete(x, rdma.Landed)
 }
 
 // complete ends a write, once.
@@ -610,7 +612,7 @@ func (c *card) revoke(id rdma.GrantID) {
 	switch {
 	case c.w.plan.card == stuck && s != nil && !c.w.calm && c.w.chance(4) == 0:
 		c.w.covered.add(coverStuckGrant)
-		g.since = s.gen.Number
+		g.since = s.gen
 		g.frozen = c.w.now + c.w.between(200*time.Millisecond, 3*time.Second)
 		c.w.after(g.frozen-c.w.now, func() {
 			if !c.p.dead && !g.closed {
