@@ -685,6 +685,9 @@ func (c *card) closeIfEnded(peer messages.Node, id rdma.GrantID) {
 	if g == nil || !g.asked || t == nil || t.broken || owner.dead {
 		return
 	}
+	if s := owner.card.session(c.p.id); s == nil || s.told[id] {
+		return // it has not heard of the revoke yet
+	}
 	if slices.ContainsFunc(t.writes, func(x *write) bool { return x.grant == id }) || slices.ContainsFunc(t.queue, func(x *write) bool { return x.grant == id }) {
 		return
 	}
