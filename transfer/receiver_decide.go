@@ -229,11 +229,15 @@ func (r *Receiver) onPeerLost(ev PeerLost) {
 	}
 }
 
-// writerLost: the death of a writer matters if it still owes something here.
+// writerLost: the death of a writer matters if it still owes something here. So does that
+// of one that has not heard that it is excused, where another receiver may count on it:
+// it may be alive, only not reached from here, and fail by itself for want of this side's
+// word, after the room has completed.
 func (r *Receiver) writerLost(w *writer, cause *messages.Cause) {
+	owes := w.named && !w.isDone || w.gates && !w.acked && len(r.receivers) > 1
 	w.lost = true
-	w.acked = true // who is excused and gone has nothing to say any more
-	if w.named && !w.isDone && r.open() {
+	w.acked = true
+	if owes && r.open() {
 		r.fail(cause)
 	}
 	r.fenceLost(w)
