@@ -136,6 +136,11 @@ func (l *Link) onFenceWanted(ev FenceWanted) {
 		l.drop(l.cause(messages.CauseKind_CAUSE_TRANSPORT, "fenced: "+ev.Reason))
 	}
 	here := FencedHere{Generation: ev.Generation}
+	if n := len(l.fenced); n > 0 {
+		// Nothing of this generation moves; what an earlier one left open is open still,
+		// and who asks takes what is not listed for closed.
+		here.Open = l.fenced[n-1].Open
+	}
 	for _, f := range l.fenced {
 		if whichever || f.Generation == ev.Generation {
 			here = f
