@@ -235,6 +235,9 @@ func TestChannelWritesItsLastWords(t *testing.T) {
 	if err := c.run(ctx); err != nil {
 		t.Fatal(err)
 	}
+	if c.queued != 0 {
+		t.Errorf("%d bytes wait, after all was written", c.queued)
+	}
 	if err := a.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}

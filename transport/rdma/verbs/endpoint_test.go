@@ -42,17 +42,17 @@ func TestReadEndpoint(t *testing.T) {
 		t.Errorf("got %v, error %v", e, err)
 	}
 	for want, b := range map[string][]byte{
-		"verbs: endpoint: proto:":                                               {0xff},
-		"verbs: endpoint: address: ":                                            raw(func(e *control.Endpoint) { e.Address = "10.0.0.1" }),
-		"missing port in address":                                               nil,
-		"verbs: endpoint: it has 0 rails, want 1 to 63":                         raw(func(e *control.Endpoint) { e.Rails = nil }),
-		"verbs: endpoint: it has 64 rails, want 1 to 63":                        raw(func(e *control.Endpoint) { e.Rails = make([]*control.Rail, 64) }),
-		"verbs: endpoint: rail 1: its GID has 0 bytes, want 16":                 raw(func(e *control.Endpoint) { e.Rails[1].Gid = nil }),
-		"verbs: endpoint: rail 0: its GID has 15 bytes, want 16":                raw(func(e *control.Endpoint) { e.Rails[0].Gid = e.Rails[0].Gid[1:] }),
-		"verbs: endpoint: rail 0: its GID has 17 bytes, want 16":                raw(func(e *control.Endpoint) { e.Rails[0].Gid = append(e.Rails[0].Gid, 1) }),
-		"verbs: endpoint: rail 1: its link is 0, want 1 or 2":                   raw(func(e *control.Endpoint) { e.Rails[1].Link = 0 }),
-		"verbs: endpoint: rail 1: its link is 3, want 1 or 2":                   raw(func(e *control.Endpoint) { e.Rails[1].Link = 3 }),
-		"verbs: endpoint: rail 1: its link is 258, want 1 or 2":                 raw(func(e *control.Endpoint) { e.Rails[1].Link = 258 }),
+		"verbs: endpoint: proto:":                                         {0xff},
+		"verbs: endpoint: address: ":                                      raw(func(e *control.Endpoint) { e.Address = "10.0.0.1" }),
+		"missing port in address":                                         nil,
+		"verbs: endpoint: it has 0 rails, want 1 to 63":                   raw(func(e *control.Endpoint) { e.Rails = nil }),
+		"verbs: endpoint: it has 64 rails, want 1 to 63":                  raw(func(e *control.Endpoint) { e.Rails = make([]*control.Rail, 64) }),
+		"verbs: endpoint: rail 1: its GID has 0 bytes, want 16":           raw(func(e *control.Endpoint) { e.Rails[1].Gid = nil }),
+		"verbs: endpoint: rail 0: its GID has 15 bytes, want 16":          raw(func(e *control.Endpoint) { e.Rails[0].Gid = e.Rails[0].Gid[1:] }),
+		"verbs: endpoint: rail 0: its GID has 17 bytes, want 16":          raw(func(e *control.Endpoint) { e.Rails[0].Gid = append(e.Rails[0].Gid, 1) }),
+		"verbs: endpoint: rail 1: its link is 0, want 1 or 2":             raw(func(e *control.Endpoint) { e.Rails[1].Link = 0 }),
+		"verbs: endpoint: rail 1: its link is 3, want 1 or 2":             raw(func(e *control.Endpoint) { e.Rails[1].Link = 3 }),
+		"verbs: endpoint: rail 1: its link is 258, want 1 or 2":           raw(func(e *control.Endpoint) { e.Rails[1].Link = 258 }),
 		"verbs: endpoint: rail 1: its GID is of type 3, want at most 2":   raw(func(e *control.Endpoint) { e.Rails[1].Type = 3 }),
 		"verbs: endpoint: rail 1: its GID is of type 257, want at most 2": raw(func(e *control.Endpoint) { e.Rails[1].Type = 257 }),
 	} {
