@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -174,6 +176,15 @@ func (q *partsQueue) wake() {
 	}
 }
 
+// failer is a test, of testing or of rapid.
+type failer interface {
+	Helper()
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // partsFabric opens devices by name.
 type partsFabric map[string]*partsNic
 
@@ -188,7 +199,7 @@ func (f partsFabric) open(device string, port int) (nic, error) {
 var partsLimits = Limits{MaxQPWR: 64, MaxSGE: 2, MTU: 4096, MaxMTU: 4096, MaxMsg: 1 << 30}
 
 // partsProvider is a provider with cards, and without sockets.
-func partsProvider(t testing.TB, cards int) (*Provider, *partsNic) {
+func partsProvider(t failer, cards int) (*Provider, *partsNic) {
 	p := &Provider{
 		config: Config{Bind: "127.0.0.1:0"}, events: rdma.NewEvents(), regions: rdma.NewRegions(), memory: map[rdma.RegionID]*region{},
 		fences: rdma.NewFences(), sessions: map[string]*session{}, hung: map[string]int{},
@@ -211,7 +222,7 @@ func partsProvider(t testing.TB, cards int) (*Provider, *partsNic) {
 }
 
 // partsSession is a session as Connect makes it, whose channel queues and sends nothing.
-func partsSession(t testing.TB, p *Provider, peer string, dial bool) *session {
+func partsSession(t failer, p *Provider, peer string, dial bool) *session {
 	c := rdma.Connection{Self: "self", Dial: dial, Session: rdma.SessionID{Peer: peer, Generation: rdma.Generation{Number: 1, Low: 2, High: 3}}}
 	s := &session{
 		Connection: c, id: c.Session, provider: p, done: make(chan struct{}), live: map[uint64]*write{},
@@ -239,7 +250,7 @@ func partsSession(t testing.TB, p *Provider, peer string, dial bool) *session {
 }
 
 // partsUp brings a session up: it has a stripe of each of its cards.
-func partsUp(t testing.TB, s *session) {
+func partsUp(t failer, s *session) {
 	t.Helper()
 	queuePair := &control.QueuePair{Number: 9, Gid: make([]byte, 16), Mtu: 4096, Receives: 16}
 	var frames []*control.Frame
@@ -291,7 +302,7 @@ func partsEvents(p *Provider) (all []rdma.Event) {
 }
 
 // partsTold takes the messages that wait for the peer.
-func partsTold(t testing.TB, s *session) (frames []*control.Frame) {
+func partsTold(t failer, s *session) (frames []*control.Frame) {
 	t.Helper()
 	s.channel.mu.Lock()
 	defer s.channel.mu.Unlock()
@@ -317,3 +328,23 @@ func refusesAbove(sends, pieces int, err error) func(queueSize) error {
 }
 
 var errNoQueue = errors.New("no queue pair is left")
+
+// failingNic has memory for two registrations.
+type failingNic struct{ *partsNic }
+
+func (n failingNic) register(w window, a access) (registration, error) {
+	if len(n.wins) == 2 {
+		return nil, &MemoryError{Device: "fake_1", Bytes: w.bytes, Limit: 1 << 20, Err: syscall.ENOMEM}
+	}
+	return n.partsNic.register(w, a)
+}
+
+// devNull is a file that stands for a dma-buf.
+func devNull(t testing.TB) *os.File {
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
