@@ -170,8 +170,9 @@ func (st *stripe) recordsAddr() uint64 {
 // meet checks what the peer tells of its end, and keeps it.
 func (st *stripe) meet(q *control.QueuePair) (*link, error) {
 	switch {
-	case q == nil, len(q.GetGid()) != 16, q.GetNumber() > 0xffffff, q.GetPsn() > 0xffffff, q.GetLid() > 0xffff:
-		return nil, fmt.Errorf("stripe %d: the peer's queue pair is malformed: %v", st.number, q)
+	case len(q.GetGid()) != 16, q.GetNumber() > 0xffffff, q.GetPsn() > 0xffffff, q.GetLid() > 0xffff:
+		return nil, fmt.Errorf("stripe %d: the peer's queue pair is malformed: number %#x, PSN %#x, LID %#x, a GID of %d bytes",
+			st.number, q.GetNumber(), q.GetPsn(), q.GetLid(), len(q.GetGid()))
 	case q.GetReceives() == 0 || q.GetReceives() > 1<<20:
 		return nil, fmt.Errorf("stripe %d: the peer has %d receives, want 1 to %d", st.number, q.GetReceives(), 1<<20)
 	case mtuCode(min(st.mtu, int(q.GetMtu()))) == 0:
