@@ -133,7 +133,7 @@ func sizeOf(l Limits) queueSize {
 	}
 	if l.MaxCQE > 0 && q.Sends+q.Receives > l.MaxCQE {
 		q.Receives = max(min(q.Receives, l.MaxCQE/4), 1)
-		q.Sends = max(l.MaxCQE-q.Receives, 2)
+		q.Sends = max(min(q.Sends, l.MaxCQE-q.Receives), 2)
 	}
 	q.Chain = max(q.Sends/chainDivisor, 2)
 	return q
