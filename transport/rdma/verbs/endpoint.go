@@ -34,7 +34,7 @@ func checkRail(r *control.Rail) error {
 	switch {
 	case len(r.GetGid()) != 16:
 		return fmt.Errorf("its GID has %d bytes, want 16", len(r.GetGid()))
-	case LinkLayer(r.GetLink()) != InfiniBand && LinkLayer(r.GetLink()) != Ethernet:
+	case r.GetLink() != uint32(InfiniBand) && r.GetLink() != uint32(Ethernet):
 		return fmt.Errorf("its link is %d, want %d or %d", r.GetLink(), InfiniBand, Ethernet)
 	case r.GetType() > uint32(TypeRoCEv2):
 		return fmt.Errorf("its GID is of type %d, want at most %d", r.GetType(), TypeRoCEv2)
@@ -45,33 +45,45 @@ func checkRail(r *control.Rail) error {
 // pair is two rails that make a stripe: of the dialer, and of the listener.
 type pair struct{ from, to int }
 
-// pairRails says which rails of two nodes make stripes: the first with the first, and
-// so on, since fabrics are built by rails; the side with fewer uses them more than
-// once. Where two do not fit, the next that does is taken.
+// pairRails says which rails of two nodes make stripes. Of the rails that fit each
+// other it is the first with the first, and so on, since fabrics are built by rails; the
+// side with fewer uses them more than once. A rail that fits none is not used.
 func pairRails(from, to []*control.Rail, queuePairs int) ([]pair, error) {
-	var pairs []pair
+	var once []pair
 	var why error
-	for i := range max(len(from), len(to)) {
-		a := i % len(from)
+	done := make([]bool, len(from))
+	for i := range from {
+		if done[i] {
+			continue
+		}
+		// To fit is to be of one kind, so what fits this one fits all that are like it.
+		var a, b []int
+		for k := range from {
+			if fit(from[i], from[k]) == nil {
+				a, done[k] = append(a, k), true
+			}
+		}
 		for k := range to {
-			b := (i + k) % len(to)
-			if err := fit(from[a], to[b]); err != nil {
+			if err := fit(from[i], to[k]); err != nil {
 				why = err
-				continue
+			} else {
+				b = append(b, k)
 			}
-			for range queuePairs {
-				pairs = append(pairs, pair{a, b})
+		}
+		for k := range max(len(a), len(b)) {
+			if len(b) > 0 {
+				once = append(once, pair{a[k%len(a)], b[k%len(b)]})
 			}
-			break
 		}
 	}
-	switch {
-	case len(pairs) == 0:
+	if len(once) == 0 {
 		return nil, fmt.Errorf("verbs: no rail of this node fits one of the peer: %w", why)
-	case len(pairs) > stripesMax:
-		pairs = pairs[:stripesMax]
 	}
-	return pairs, nil
+	var pairs []pair
+	for range queuePairs { // of each pair one, then the next: what is over the limit is one less of some
+		pairs = append(pairs, once...)
+	}
+	return pairs[:min(len(pairs), stripesMax)], nil
 }
 
 var errLinks = errors.New("one is InfiniBand, the other Ethernet")

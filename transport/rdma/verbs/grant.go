@@ -119,7 +119,7 @@ func (p *Provider) Grant(g rdma.Grant) error {
 	}
 	e.immediate = immediate
 	e.wire = wireGrant(&e.Grant, immediate)
-	if n := proto.Size(e.wire); n > frameMost {
+	if n := proto.Size(&control.Frame{Body: &control.Frame_Grant{Grant: e.wire}}); n > frameMost {
 		p.slots.release(immediate)
 		return &rdma.RangeError{Field: "ranges", Got: uint64(n), Want: frameMost, Text: "the bytes of the grant's description are too many"}
 	}

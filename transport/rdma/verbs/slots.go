@@ -13,20 +13,22 @@ type slot struct {
 	life  uint32
 }
 
-// slotsSpare is how many free slots there are before one is used again.
+// slotsSpare is how many slots are released after one before it is used again, until
+// there are as many slots as there can be.
 const slotsSpare = 1024
 
 // take gives a grant a number, false when there are too many.
 func (s *slots) take(g *grant) (immediate uint32, ok bool) {
-	if len(s.free) <= slotsSpare && len(s.entries) < 1<<slotBits {
-		s.free = append(s.free, uint32(len(s.entries)))
+	i := uint32(len(s.entries))
+	switch {
+	case len(s.free) <= slotsSpare && i < 1<<slotBits:
 		s.entries = append(s.entries, slot{})
-	}
-	if len(s.free) == 0 {
+	case len(s.free) == 0:
 		return 0, false
+	default:
+		i = s.free[0]
+		s.free = s.free[1:]
 	}
-	i := s.free[0]
-	s.free = s.free[1:]
 	s.entries[i].grant = g
 	return s.entries[i].life<<slotBits | i, true
 }

@@ -134,7 +134,7 @@ func sizeOf(l Limits) queueSize {
 	}
 	if l.MaxCQE > 0 && q.Sends+q.Receives > l.MaxCQE {
 		q.Receives = max(min(q.Receives, l.MaxCQE/4), 1)
-		q.Sends = max(l.MaxCQE-q.Receives, 2)
+		q.Sends = max(min(q.Sends, l.MaxCQE-q.Receives), 2)
 	}
 	q.Chain = max(q.Sends/chainDivisor, 2)
 	return q
@@ -173,8 +173,9 @@ func (st *stripe) recordsAddr() uint64 {
 // meet checks what the peer tells of its end, and keeps it.
 func (st *stripe) meet(q *control.QueuePair) (*link, error) {
 	switch {
-	case q == nil, len(q.GetGid()) != 16, q.GetNumber() > 0xffffff, q.GetPsn() > 0xffffff, q.GetLid() > 0xffff:
-		return nil, fmt.Errorf("stripe %d: the peer's queue pair is malformed: %v", st.number, q)
+	case len(q.GetGid()) != 16, q.GetNumber() > 0xffffff, q.GetPsn() > 0xffffff, q.GetLid() > 0xffff:
+		return nil, fmt.Errorf("stripe %d: the peer's queue pair is malformed: number %#x, PSN %#x, LID %#x, a GID of %d bytes",
+			st.number, q.GetNumber(), q.GetPsn(), q.GetLid(), len(q.GetGid()))
 	case q.GetReceives() == 0 || q.GetReceives() > 1<<20:
 		return nil, fmt.Errorf("stripe %d: the peer has %d receives, want 1 to %d", st.number, q.GetReceives(), 1<<20)
 	case mtuCode(min(st.mtu, int(q.GetMtu()))) == 0:
