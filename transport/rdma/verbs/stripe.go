@@ -232,6 +232,7 @@ func (st *stripe) strikeLocked(why error) {
 	st.ending, st.live, st.why = true, false, why
 	close(st.dying)
 	st.queue.wake()
+	st.wakeLocked() // what was to go by it, goes by others
 }
 
 // wakeLocked tells the posters of a session that there may be something to do.

@@ -1,0 +1,69 @@
+package verbs
+
+import (
+	"testing"
+
+	"kvferry/transport/rdma"
+	"kvferry/transport/rdma/rdmatest"
+)
+
+// fewReceives is a device of which 64 arrivals use up what the peer may send.
+func fewReceives(string) Limits {
+	l := softLimits
+	l.MaxQPWR = 64
+	return l
+}
+
+// starve mutes a device of the receiver, posts more than it has receives for, and waits
+// until the sender's stripe to it has nothing on the way and may send nothing.
+func (w *softWorld) starve(device string, from rdmatest.Region) (ws []*rdma.Write) {
+	for _, q := range w.f.queuesOf(device) {
+		w.f.mu.Lock()
+		q.mute = true
+		w.f.mu.Unlock()
+	}
+	const n = 128
+	for i := range uint64(n) {
+		at := i * (softSize / n)
+		ws = append(ws, w.Write(1, w.grant, rdmatest.Contiguous(from, at, w.to, at, softSize/n)))
+	}
+	w.A.Post(w.number, ws...)
+	eventually(w.t, "no credit is left", func() bool {
+		w.a.mu.Lock()
+		defer w.a.mu.Unlock()
+		for _, st := range w.a.sessions["b"].stripes {
+			if st.sent > 0 && st.sent == st.credit && len(st.chunks) == 0 {
+				return true
+			}
+		}
+		return false
+	})
+	return ws
+}
+
+// What waits for the near stripe goes by another when that is lost, although nothing was
+// on the way there that would come back.
+func TestALostStripeWakesTheOthers(t *testing.T) {
+	f := newSoft()
+	f.limit = fewReceives
+	w := newSoftWorld(t, f, 2, 2, func(c *Config) { c.QueuePairs = 1 })
+	m, err := rdma.NewMemory("near", softSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.SetNear(rdma.Near{Devices: []string{"a0"}})
+	d, err := w.a.Register(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ws := w.starve("b0", rdmatest.Region{Memory: m, Descriptor: d})
+	f.tell("a0", deviceEvent{kind: eventPortDown, port: 1, text: "port error"})
+	eventually(t, "all writes end", func() bool { w.a.mu.Lock(); defer w.a.mu.Unlock(); return len(w.a.sessions["b"].live) == 0 })
+	w.A.AwaitWrites(ws)
+	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+}
