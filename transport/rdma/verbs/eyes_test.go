@@ -1,11 +1,28 @@
 package verbs
 
 import (
+	"errors"
+	"strings"
 	"testing"
 
 	"kvferry/transport/rdma"
 	"kvferry/transport/rdma/rdmatest"
+	"kvferry/transport/rdma/verbs/control"
 )
+
+// ends waits for a session of a node to end by itself, and not for long.
+func (w *softWorld) ends(n *rdmatest.Node) (why error) {
+	w.t.Helper()
+	eventually(w.t, "the session ends", func() bool {
+		for _, ev := range n.Seen() {
+			if d, ok := ev.(rdma.Disconnected); ok && d.Session == n.Session(w.number) {
+				why = d.Err
+			}
+		}
+		return why != nil
+	})
+	return why
+}
 
 // fewReceives is a device of which 64 arrivals use up what the peer may send.
 func fewReceives(string) Limits {
@@ -66,4 +83,31 @@ func TestALostStripeWakesTheOthers(t *testing.T) {
 	if err := m.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A peer that tells of a region again, and of less, ends its session: what was granted
+// was checked against the first.
+func TestARegionThatIsToldTwice(t *testing.T) {
+	f := newSoft()
+	w := newSoftWorld(t, f, 1, 1)
+	w.A.MustLand(w.number, w.all(1)...)
+	w.b.mu.Lock()
+	less := w.b.memory[w.to.Region].wire()
+	less.Bytes, less.Piece = 4096, 4096
+	w.b.sessions["a"].tellLocked(&control.Frame{Body: &control.Frame_Region{Region: less}})
+	w.b.mu.Unlock()
+	eventually(t, "a has heard of it", func() bool {
+		w.a.mu.Lock()
+		defer w.a.mu.Unlock()
+		return w.a.sessions["b"].state > up || w.a.sessions["b"].memory[w.to.Region].bytes == 4096
+	})
+	if err := w.a.Post(w.A.Session(w.number), w.all(1)); err != nil && !errors.Is(err, rdma.ErrNotConnected) {
+		t.Error(err)
+	}
+	if why := w.ends(w.A); !strings.Contains(why.Error(), "told before") {
+		t.Errorf("a is told %v", why)
+	}
+	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
 }

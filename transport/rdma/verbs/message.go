@@ -325,7 +325,10 @@ func (s *session) onRegionLocked(w *control.Region) error {
 		return err
 	}
 	id := rdma.RegionID(w.GetId())
-	if s.memory[id] == nil && len(s.memory) >= regionsMost {
+	switch {
+	case s.memory[id] != nil: // grants were checked against it
+		return fmt.Errorf("the peer tells of region %d, which it has told before", id)
+	case len(s.memory) >= regionsMost:
 		return fmt.Errorf("the peer tells of more than %d regions", regionsMost)
 	}
 	s.memory[id] = r
