@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"kvferry/transport/rdma"
 	"kvferry/transport/rdma/rdmatest"
@@ -108,6 +109,40 @@ func TestARegionThatIsToldTwice(t *testing.T) {
 		t.Errorf("a is told %v", why)
 	}
 	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
+}
+
+// needsLink is a queue pair that looks at what it is given, as the real one does.
+type needsLink struct{ queue }
+
+func (q needsLink) send(l *link) error {
+	_ = l.Retries
+	return q.queue.send(l)
+}
+
+// A peer that says ready for a stripe whose end here was given up.
+func TestReadyForAStripeThatWasGivenUp(t *testing.T) {
+	f := newSoft()
+	w := newSoftWorld(t, f, 1, 1)
+	w.b.mu.Lock()
+	s := w.b.sessions["a"]
+	w.b.mu.Unlock()
+	st, err := s.newStripe(99, w.b.cards[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.queue = needsLink{st.queue}
+	held := make(chan struct{})
+	st.using.Lock() // its destroy has not begun
+	st.discard(errors.New("malformed"))
+	go func() { <-held; st.using.Unlock() }()
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.onReady(&control.Ready{Stripe: 99}) }()
+	time.Sleep(10 * time.Millisecond)
+	close(held)
+	<-done
+	<-st.ended
 	w.B.Revoke(w.grant)
 	w.Close()
 }

@@ -276,9 +276,10 @@ func (s *session) onReady(r *control.Ready) error {
 	p := s.provider
 	p.mu.Lock()
 	st := s.stripeLocked(r.GetStripe())
+	over := st == nil || st.ending // lost meanwhile, or never joined
 	p.mu.Unlock()
-	if st == nil {
-		return nil // lost meanwhile
+	if over {
+		return nil
 	}
 	if err := st.use(func() error { return st.queue.send(st.link) }); err != nil {
 		st.strike(err)

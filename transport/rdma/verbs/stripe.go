@@ -174,7 +174,7 @@ func (st *stripe) recordsAddr() uint64 {
 func (st *stripe) meet(q *control.QueuePair) (*link, error) {
 	switch {
 	case q == nil, len(q.GetGid()) != 16, q.GetNumber() > 0xffffff, q.GetPsn() > 0xffffff, q.GetLid() > 0xffff:
-		return nil, fmt.Errorf("stripe %d: the peer's queue pair is malformed: %v", st.number, q)
+		return nil, fmt.Errorf("stripe %d: the peer's queue pair is malformed: %s", st.number, clean(q.String()))
 	case q.GetReceives() == 0 || q.GetReceives() > 1<<20:
 		return nil, fmt.Errorf("stripe %d: the peer has %d receives, want 1 to %d", st.number, q.GetReceives(), 1<<20)
 	case mtuCode(min(st.mtu, int(q.GetMtu()))) == 0:
