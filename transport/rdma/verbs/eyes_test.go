@@ -86,6 +86,22 @@ func TestALostStripeWakesTheOthers(t *testing.T) {
 	}
 }
 
+// A peer whose device tells of no arrival posts no receive: the writes that wait for one
+// do not wait for ever.
+func TestAPeerThatGivesNoCredit(t *testing.T) {
+	f := newSoft()
+	f.limit = fewReceives
+	w := newSoftWorld(t, f, 1, 1, func(c *Config) { c.QueuePairs, c.StallTimeout = 1, 300*time.Millisecond })
+	ws := w.starve("b0", w.from)
+	if why := w.ends(w.A); !strings.Contains(why.Error(), "posted no receive within 300ms") {
+		t.Errorf("a is told %v", why)
+	}
+	w.A.AwaitWrites(ws)
+	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
+}
+
 // A peer that tells of a region again, and of less, ends its session: what was granted
 // was checked against the first.
 func TestARegionThatIsToldTwice(t *testing.T) {

@@ -355,9 +355,12 @@ func (s *session) look(now time.Time) {
 	p := s.provider
 	p.mu.Lock()
 	cfg := &p.config
-	for _, st := range slices.Clone(s.stripes) {
-		if len(st.chunks) > 0 && now.Sub(st.moved) > cfg.StallTimeout {
+	for _, st := range s.stripes {
+		switch idle := now.Sub(st.moved) > cfg.StallTimeout; {
+		case len(st.chunks) > 0 && idle:
 			st.strikeLocked(fmt.Errorf("verbs: %s: nothing completed within %v", st.card.name(), cfg.StallTimeout))
+		case st.live && st.sent == st.credit && idle: // all that was sent has landed
+			st.strikeLocked(fmt.Errorf("verbs: %s: the peer posted no receive within %v", st.card.name(), cfg.StallTimeout))
 		}
 	}
 	for _, x := range s.limbo { // one is enough
