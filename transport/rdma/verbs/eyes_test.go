@@ -102,6 +102,34 @@ func TestAPeerThatGivesNoCredit(t *testing.T) {
 	w.Close()
 }
 
+// A stripe of which this side's own end is not destroyed keeps its writes: the session
+// ends by that, and the owner fences it.
+func TestAnOwnEndThatIsNotDestroyed(t *testing.T) {
+	f := newSoft()
+	f.lag = func() time.Duration { return time.Millisecond }
+	w := newSoftWorld(t, f, 1, 1, func(c *Config) { c.DestroyTimeout = 50 * time.Millisecond })
+	ws := w.all(32)
+	w.A.Post(w.number, ws...)
+	held := make(chan struct{})
+	f.mu.Lock()
+	for _, q := range f.queues {
+		if q.nic.name == "a0" {
+			q.hold = held
+			q.breakLocked()
+			break
+		}
+	}
+	f.mu.Unlock()
+	if why := w.ends(w.A); !strings.Contains(why.Error(), "was not destroyed within") {
+		t.Errorf("a is told %v", why)
+	}
+	close(held)
+	w.A.AwaitWrites(ws)
+	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
+}
+
 // A peer that tells of a region again, and of less, ends its session: what was granted
 // was checked against the first.
 func TestARegionThatIsToldTwice(t *testing.T) {

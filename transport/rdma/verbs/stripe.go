@@ -62,6 +62,7 @@ type stripe struct {
 	ending   bool
 	peerGone bool // the peer's end is destroyed
 	why      error
+	lost     time.Time
 	chunks   []*chunk  // on the way, oldest first
 	onWay    uint64    // bytes of them
 	moved    time.Time // when the oldest became that
@@ -229,7 +230,7 @@ func (st *stripe) strikeLocked(why error) {
 	if st.ending {
 		return
 	}
-	st.ending, st.live, st.why = true, false, why
+	st.ending, st.live, st.why, st.lost = true, false, why, time.Now()
 	close(st.dying)
 	st.queue.wake()
 	st.wakeLocked() // what was to go by it, goes by others
