@@ -3,6 +3,7 @@ package verbs
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -125,6 +126,68 @@ func TestAnOwnEndThatIsNotDestroyed(t *testing.T) {
 	}
 	close(held)
 	w.A.AwaitWrites(ws)
+	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
+}
+
+// While a device hangs that is to make a queue pair, deadlines of other stripes hold.
+func TestDeadlinesWhileAnOfferHangs(t *testing.T) {
+	f := newSoft()
+	held := make(chan struct{})
+	var hang, hung atomic.Bool
+	f.refuse = func(queueSize) error {
+		if hang.Load() {
+			hung.Store(true)
+			<-held
+		}
+		return nil
+	}
+	w := newSoftWorld(t, f, 2, 2, func(c *Config) { c.QueuePairs, c.StallTimeout, c.DestroyTimeout = 1, 300*time.Millisecond, 50*time.Millisecond })
+	hang.Store(true)
+	f.mu.Lock()
+	for _, q := range f.queues {
+		if q.nic.name == "a1" {
+			q.breakLocked()
+			q.nic.events <- deviceEvent{kind: eventQueue, queue: q.qpn, text: "queue pair fatal error"}
+		}
+		if q.nic.name == "a0" {
+			q.mute = true
+		}
+	}
+	f.mu.Unlock()
+	eventually(t, "an offer hangs", hung.Load)
+	ws := w.all(8)
+	w.A.Post(w.number, ws...)
+	if why := w.ends(w.A); !strings.Contains(why.Error(), "nothing completed within 300ms") {
+		t.Errorf("a is told %v", why)
+	}
+	close(held)
+	w.A.AwaitWrites(ws)
+	w.B.Fence(w.number)
+	w.B.Revoke(w.grant)
+	w.Close()
+}
+
+// A peer that does not answer an offer reads nothing else either: the session ends.
+func TestAnOfferThatIsNotAnswered(t *testing.T) {
+	f := newSoft()
+	held := make(chan struct{})
+	var hang atomic.Bool
+	var calls atomic.Int32
+	f.refuse = func(queueSize) error {
+		if hang.Load() && calls.Add(1) == 2 { // the first is of who offers
+			<-held
+		}
+		return nil
+	}
+	w := newSoftWorld(t, f, 2, 2, func(c *Config) { c.QueuePairs, c.HandshakeTimeout, c.DestroyTimeout = 1, time.Second, 50*time.Millisecond })
+	hang.Store(true)
+	f.tell("a1", deviceEvent{kind: eventQueue, queue: f.queuesOf("a1")[0].qpn, text: "queue pair fatal error"})
+	if why := w.ends(w.A); !strings.Contains(why.Error(), "did not answer within 1s") {
+		t.Errorf("a is told %v", why)
+	}
+	close(held)
 	w.B.Fence(w.number)
 	w.B.Revoke(w.grant)
 	w.Close()

@@ -119,7 +119,7 @@ func (s *session) offer(i int) {
 		s.refusedLocked(x, err)
 		return
 	}
-	st.want = x
+	st.want, st.offered = x, time.Now()
 	s.offers[number] = st
 	s.tellLocked(&control.Frame{Body: &control.Frame_Offer{Offer: &control.Offer{
 		Stripe: number, From: uint32(x.from), To: uint32(x.to), QueuePair: st.describe(),
@@ -241,7 +241,7 @@ func (s *session) onAnswer(a *control.Answer) error {
 		st.discardLocked(s.why)
 		return nil
 	}
-	x.stripe, x.settled = st, time.Now()
+	x.stripe, x.offered, x.settled = st, false, time.Now()
 	st.live = true
 	s.pending--
 	s.tellLocked(&control.Frame{Body: &control.Frame_Ready{Ready: &control.Ready{Stripe: st.number}}})

@@ -63,6 +63,7 @@ type stripe struct {
 	peerGone bool // the peer's end is destroyed
 	why      error
 	lost     time.Time
+	offered  time.Time
 	chunks   []*chunk  // on the way, oldest first
 	onWay    uint64    // bytes of them
 	moved    time.Time // when the oldest became that
