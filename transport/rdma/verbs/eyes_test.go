@@ -193,6 +193,35 @@ func TestAnOfferThatIsNotAnswered(t *testing.T) {
 	w.Close()
 }
 
+// A port that goes while a queue pair of it is offered gets no writes.
+func TestAPortThatGoesDuringAnOffer(t *testing.T) {
+	f := newSoft()
+	held := make(chan struct{})
+	var calls atomic.Int32
+	f.refuse = func(queueSize) error {
+		if calls.Add(1) == 4 { // both of a, then both of b, or one of each: the last is b's
+			<-held
+		}
+		return nil
+	}
+	a, b := softNode(t, f, "a", 2, func(c *Config) { c.QueuePairs = 1 }), softNode(t, f, "b", 2)
+	w := rdmatest.NewWorld(t, a, b)
+	for _, x := range [][2]*rdmatest.Node{{w.A, w.B}, {w.B, w.A}} {
+		if err := x[0].Connect(1, x[1]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the last offer is being answered", func() bool { return calls.Load() == 4 })
+	f.tell("a1", deviceEvent{kind: eventPortDown, port: 1, text: "port error"})
+	eventually(t, "a knows that the port is down", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.cards[1].down != "" })
+	close(held)
+	eventually(t, "the session is up", func() bool { a.mu.Lock(); defer a.mu.Unlock(); return a.sessions["b"].state == up })
+	if n := live(a, "b"); n != 1 {
+		t.Errorf("%d stripes are live, want 1: a port is down", n)
+	}
+	w.Close()
+}
+
 // A peer that tells of a region again, and of less, ends its session: what was granted
 // was checked against the first.
 func TestARegionThatIsToldTwice(t *testing.T) {

@@ -186,14 +186,15 @@ func (s *session) onOffer(o *control.Offer) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err == nil {
+		if err = st.startLocked(); err != nil {
+			st.discardLocked(err)
+		}
+	}
 	a := &control.Answer{Stripe: o.GetStripe()}
-	switch {
-	case err != nil:
+	if err != nil {
 		a.Refused = err.Error()
-	case !st.startLocked():
-		st.discardLocked(s.why)
-		return nil
-	default:
+	} else {
 		a.QueuePair = st.describe()
 	}
 	s.tellLocked(&control.Frame{Body: &control.Frame_Answer{Answer: a}})
@@ -230,15 +231,14 @@ func (s *session) onAnswer(a *control.Answer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x := st.want
+	if err == nil {
+		err = st.startLocked()
+	}
 	if err != nil {
 		st.discardLocked(err)
 		if s.state <= up {
 			s.refusedLocked(x, err)
 		}
-		return nil
-	}
-	if !st.startLocked() {
-		st.discardLocked(s.why)
 		return nil
 	}
 	x.stripe, x.offered, x.settled = st, false, time.Now()

@@ -213,17 +213,23 @@ func routeHint(err error) string {
 	return ""
 }
 
-// startLocked adds a stripe to its session. False: the session is over.
-func (st *stripe) startLocked() bool {
-	s := st.session
-	if s.state > up {
-		return false
+// startLocked adds a stripe to its session. An error is that the session is over, or that
+// the port is not what it was: what a device tells of it reaches stripes that are added.
+func (st *stripe) startLocked() error {
+	s, now := st.session, &st.card.choice.GID
+	switch {
+	case s.state > up:
+		return s.why
+	case st.card.down != "":
+		return fmt.Errorf("%s went down meanwhile: %s", st.card.name(), st.card.down)
+	case st.gid.Index != now.Index || st.gid.Addr != now.Addr:
+		return fmt.Errorf("the address of %s is %s, and was %s", st.card.name(), now, st.gid)
 	}
 	st.started = true
 	s.stripes = append(s.stripes, st)
 	go st.post()
 	go st.reap()
-	return true
+	return nil
 }
 
 // strikeLocked loses the stripe.
