@@ -143,7 +143,9 @@ func TestDeadlinesWhileAnOfferHangs(t *testing.T) {
 		}
 		return nil
 	}
-	w := newSoftWorld(t, f, 2, 2, func(c *Config) { c.QueuePairs, c.StallTimeout, c.DestroyTimeout = 1, 300*time.Millisecond, 50*time.Millisecond })
+	w := newSoftWorld(t, f, 2, 2, func(c *Config) {
+		c.QueuePairs, c.StallTimeout, c.DestroyTimeout = 1, 300*time.Millisecond, 50*time.Millisecond
+	})
 	hang.Store(true)
 	f.mu.Lock()
 	for _, q := range f.queues {
@@ -181,7 +183,9 @@ func TestAnOfferThatIsNotAnswered(t *testing.T) {
 		}
 		return nil
 	}
-	w := newSoftWorld(t, f, 2, 2, func(c *Config) { c.QueuePairs, c.HandshakeTimeout, c.DestroyTimeout = 1, time.Second, 50*time.Millisecond })
+	w := newSoftWorld(t, f, 2, 2, func(c *Config) {
+		c.QueuePairs, c.HandshakeTimeout, c.DestroyTimeout = 1, time.Second, 50*time.Millisecond
+	})
 	hang.Store(true)
 	f.tell("a1", deviceEvent{kind: eventQueue, queue: f.queuesOf("a1")[0].qpn, text: "queue pair fatal error"})
 	if why := w.ends(w.A); !strings.Contains(why.Error(), "did not answer within 1s") {
@@ -281,4 +285,38 @@ func TestReadyForAStripeThatWasGivenUp(t *testing.T) {
 	<-st.ended
 	w.B.Revoke(w.grant)
 	w.Close()
+}
+
+// Close waits for a registration under way: the device it is made with is there.
+func TestCloseWaitsForARegistration(t *testing.T) {
+	f := newSoft()
+	p := softNode(t, f, "a", 1)
+	begun, held := make(chan struct{}), make(chan struct{})
+	f.deny = func(window, access) error {
+		close(begun)
+		<-held
+		return nil
+	}
+	m, err := rdma.NewMemory("pool", 4096)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	registered, closed := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := p.Register(m); registered <- err }()
+	<-begun
+	go func() { closed <- p.Close() }()
+	select {
+	case err := <-closed:
+		t.Errorf("close answers %v while memory is being registered", err)
+		closed <- err
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(held)
+	if err := <-registered; !errors.Is(err, rdma.ErrClosed) {
+		t.Errorf("register answers %v, want ErrClosed", err)
+	}
+	if err := <-closed; err != nil {
+		t.Errorf("close answers %v", err)
+	}
 }
