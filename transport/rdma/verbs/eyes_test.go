@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -166,6 +167,7 @@ func TestDeadlinesWhileAnOfferHangs(t *testing.T) {
 	}
 	close(held)
 	w.A.AwaitWrites(ws)
+	eventually(t, "nothing hangs", func() bool { w.a.mu.Lock(); defer w.a.mu.Unlock(); return len(w.a.hung) == 0 })
 	w.B.Fence(w.number)
 	w.B.Revoke(w.grant)
 	w.Close()
@@ -192,6 +194,7 @@ func TestAnOfferThatIsNotAnswered(t *testing.T) {
 		t.Errorf("a is told %v", why)
 	}
 	close(held)
+	eventually(t, "nothing hangs", func() bool { w.b.mu.Lock(); defer w.b.mu.Unlock(); return len(w.b.hung) == 0 })
 	w.B.Fence(w.number)
 	w.B.Revoke(w.grant)
 	w.Close()
@@ -318,5 +321,19 @@ func TestCloseWaitsForARegistration(t *testing.T) {
 	}
 	if err := <-closed; err != nil {
 		t.Errorf("close answers %v", err)
+	}
+}
+
+// The hint of an error is about its call.
+func TestHintsOfCalls(t *testing.T) {
+	for _, c := range []struct {
+		call string
+		err  syscall.Errno
+		want bool
+	}{{"ibv_open_device", syscall.ENODEV, true}, {"ibv_get_device_list", syscall.ENODEV, true}, {"ibv_modify_qp to RTR", syscall.ENODEV, false}} {
+		text := (&CallError{Call: c.call, Device: "mlx5_0", Err: c.err}).Error()
+		if got := strings.Contains(text, "ibverbs-providers"); got != c.want {
+			t.Errorf("%q: a hint is there: %v, want %v", text, got, c.want)
+		}
 	}
 }
