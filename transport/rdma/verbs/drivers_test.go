@@ -112,14 +112,15 @@ func TestEachDriver(t *testing.T) {
 			if err != nil || len(e.Rails) != 1 || e.Rails[0].Name != c.device+":1" || GIDType(e.Rails[0].Type) != TypeRoCEv2 {
 				t.Errorf("the endpoint is %v, error %v", e, err)
 			}
-			st, err := (&session{provider: p}).newStripe(1, p.cards[0], 0)
+			st, err := (&session{provider: p, state: down}).newStripe(1, p.cards[0], 0)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !slices.Equal(n.asked, []queueSize{c.queue}) || st.request != c.request || st.mtu != c.limits.MTU {
 				t.Errorf("asked for %+v, requests of %d bytes, MTU %d; want %+v, %d", n.asked, st.request, st.mtu, c.queue, c.request)
 			}
-			st.discard()
+			st.discard(errClosed)
+			<-st.ended
 			n.wins = nil
 			m, err := rdma.NewDeviceMemory("driver", rdma.DMABuf{File: devNull(t), Bytes: 3 * gib})
 			if err != nil {

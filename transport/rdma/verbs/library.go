@@ -54,7 +54,7 @@ func (e *CallError) Error() string {
 		text += ": this user may not open /dev/infiniband/uverbs*, or it is not there; in a container, give it the device"
 	case e.Err == syscall.ENOSYS:
 		text += ": the kernel has no ib_uverbs (modprobe ib_uverbs)"
-	case e.Err == syscall.ENODEV:
+	case (e.Call == "ibv_get_device_list" || e.Call == "ibv_open_device") && e.Err == syscall.ENODEV:
 		text += ": the library does not know the device: is its provider (ibverbs-providers, rdma-core) installed?"
 	}
 	return text

@@ -119,7 +119,7 @@ func (s *session) offer(i int) {
 		s.refusedLocked(x, err)
 		return
 	}
-	st.want = x
+	st.want, st.offered = x, time.Now()
 	s.offers[number] = st
 	s.tellLocked(&control.Frame{Body: &control.Frame_Offer{Offer: &control.Offer{
 		Stripe: number, From: uint32(x.from), To: uint32(x.to), QueuePair: st.describe(),
@@ -186,14 +186,15 @@ func (s *session) onOffer(o *control.Offer) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if err == nil {
+		if err = st.startLocked(); err != nil {
+			st.discardLocked(err)
+		}
+	}
 	a := &control.Answer{Stripe: o.GetStripe()}
-	switch {
-	case err != nil:
+	if err != nil {
 		a.Refused = err.Error()
-	case !st.startLocked():
-		st.discardLocked(s.why)
-		return nil
-	default:
+	} else {
 		a.QueuePair = st.describe()
 	}
 	s.tellLocked(&control.Frame{Body: &control.Frame_Answer{Answer: a}})
@@ -230,6 +231,9 @@ func (s *session) onAnswer(a *control.Answer) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	x := st.want
+	if err == nil {
+		err = st.startLocked()
+	}
 	if err != nil {
 		st.discardLocked(err)
 		if s.state <= up {
@@ -237,11 +241,7 @@ func (s *session) onAnswer(a *control.Answer) error {
 		}
 		return nil
 	}
-	if !st.startLocked() {
-		st.discardLocked(s.why)
-		return nil
-	}
-	x.stripe, x.settled = st, time.Now()
+	x.stripe, x.offered, x.settled = st, false, time.Now()
 	st.live = true
 	s.pending--
 	s.tellLocked(&control.Frame{Body: &control.Frame_Ready{Ready: &control.Ready{Stripe: st.number}}})
@@ -276,9 +276,10 @@ func (s *session) onReady(r *control.Ready) error {
 	p := s.provider
 	p.mu.Lock()
 	st := s.stripeLocked(r.GetStripe())
+	over := st == nil || st.ending // lost meanwhile, or never joined
 	p.mu.Unlock()
-	if st == nil {
-		return nil // lost meanwhile
+	if over {
+		return nil
 	}
 	if err := st.use(func() error { return st.queue.send(st.link) }); err != nil {
 		st.strike(err)

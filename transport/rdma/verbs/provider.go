@@ -99,12 +99,10 @@ func (p *Provider) Endpoint() []byte { return p.endpoint }
 // Register registers memory with every port that is used. It takes as long as the pages
 // take to be pinned. Errors are *MemoryError among others.
 func (p *Provider) Register(m *rdma.Memory) (rdma.Descriptor, error) {
-	p.mu.Lock()
-	closed := p.closed
-	p.mu.Unlock()
-	if closed {
-		return rdma.Descriptor{}, rdma.ErrClosed
+	if err := p.begin(); err != nil {
+		return rdma.Descriptor{}, err
 	}
+	defer p.running.Done()
 	r, err := p.registerAll(m)
 	if err != nil {
 		return rdma.Descriptor{}, err
@@ -120,8 +118,23 @@ func (p *Provider) Register(m *rdma.Memory) (rdma.Descriptor, error) {
 	return rdma.Descriptor{Region: r.id, Bytes: m.Len()}, nil
 }
 
-// Deregister ends a region.
+// begin lets Close wait for a call of the devices, until running is done once more.
+func (p *Provider) begin() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return rdma.ErrClosed
+	}
+	p.running.Add(1)
+	return nil
+}
+
+// Deregister ends a region. After Close there is none.
 func (p *Provider) Deregister(id rdma.RegionID) error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	defer p.running.Done()
 	p.mu.Lock()
 	err := p.regions.Remove(id)
 	r := p.memory[id]

@@ -62,6 +62,7 @@ type session struct {
 	rails    int    // of the peer
 	wanted   []want // of who dials
 	pending  int    // offers without an answer
+	offering bool   // some are being made
 	offers   map[uint32]*stripe
 	refusal  error  // the first
 	last     uint32 // stripe
@@ -86,6 +87,7 @@ type session struct {
 type want struct {
 	pair
 	stripe  *stripe // nil: it was lost, or refused
+	offered bool    // and the offer has no answer yet
 	due     time.Time
 	pause   time.Duration
 	settled time.Time // since when the stripe is there
@@ -352,12 +354,41 @@ func (s *session) watch() {
 }
 
 func (s *session) look(now time.Time) {
-	p := s.provider
-	p.mu.Lock()
-	cfg := &p.config
-	for _, st := range slices.Clone(s.stripes) {
-		if len(st.chunks) > 0 && now.Sub(st.moved) > cfg.StallTimeout {
+	s.provider.mu.Lock()
+	defer s.provider.mu.Unlock()
+	s.overdueLocked(now)
+	offers := s.dueLocked(now)
+	if len(offers) == 0 {
+		return
+	}
+	s.offering = true
+	s.running.Go(func() { // a device that hangs holds up no deadline
+		for _, i := range offers {
+			s.offer(i)
+		}
+		s.provider.mu.Lock()
+		defer s.provider.mu.Unlock()
+		s.offering = false
+	})
+}
+
+// overdueLocked loses stripes, or the session, of which a deadline is over.
+func (s *session) overdueLocked(now time.Time) {
+	cfg := &s.provider.config
+	for _, st := range s.stripes {
+		switch idle := now.Sub(st.moved) > cfg.StallTimeout; {
+		case st.ending && st.started && len(st.chunks) > 0 && now.Sub(st.lost) > drainTimeout+cfg.DestroyTimeout:
+			s.leaveLocked(down, fmt.Errorf("verbs: %s: a queue pair that was lost, with writes on it, was not destroyed within %v: %w", st.card.name(), drainTimeout+cfg.DestroyTimeout, st.why))
+		case len(st.chunks) > 0 && idle:
 			st.strikeLocked(fmt.Errorf("verbs: %s: nothing completed within %v", st.card.name(), cfg.StallTimeout))
+		case st.live && st.sent == st.credit && idle: // all that was sent has landed
+			st.strikeLocked(fmt.Errorf("verbs: %s: the peer posted no receive within %v", st.card.name(), cfg.StallTimeout))
+		}
+	}
+	for _, st := range s.offers { // one is enough
+		if s.state == up && now.Sub(st.offered) > cfg.HandshakeTimeout {
+			s.leaveLocked(down, fmt.Errorf("verbs: the peer was offered a stripe, and did not answer within %v", cfg.HandshakeTimeout))
+			break
 		}
 	}
 	for _, x := range s.limbo { // one is enough
@@ -372,31 +403,32 @@ func (s *session) look(now time.Time) {
 			break
 		}
 	}
-	var offers []int
-	if s.state == up {
-		for i := range s.wanted {
-			x := &s.wanted[i]
-			switch {
-			case x.stripe != nil:
-				if x.pause > restoreFirst && now.Sub(x.settled) > restoreMost {
-					x.pause = restoreFirst
-				}
-			case now.After(x.due) && p.cards[x.from].down == "":
-				x.due = now.Add(cfg.HandshakeTimeout) // one at a time
-				offers = append(offers, i)
-				s.pending++
+}
+
+// dueLocked is which stripes are to be offered now. Those before them are through.
+func (s *session) dueLocked(now time.Time) (offers []int) {
+	if s.state != up || s.offering {
+		return nil
+	}
+	for i := range s.wanted {
+		x := &s.wanted[i]
+		switch {
+		case x.stripe != nil:
+			if x.pause > restoreFirst && now.Sub(x.settled) > restoreMost {
+				x.pause = restoreFirst
 			}
+		case !x.offered && now.After(x.due) && s.provider.cards[x.from].down == "":
+			x.offered = true
+			offers = append(offers, i)
+			s.pending++
 		}
 	}
-	p.mu.Unlock()
-	for _, i := range offers {
-		s.offer(i)
-	}
+	return offers
 }
 
 // putOffLocked: the stripe is not there, and is offered again after a while.
 func (w *want) putOffLocked(now time.Time) {
-	w.stripe = nil
+	w.stripe, w.offered = nil, false
 	w.due = now.Add(w.pause/2 + rand.N(w.pause))
 	w.pause = min(2*w.pause, restoreMost)
 }

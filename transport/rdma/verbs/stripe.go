@@ -62,6 +62,8 @@ type stripe struct {
 	ending   bool
 	peerGone bool // the peer's end is destroyed
 	why      error
+	lost     time.Time
+	offered  time.Time
 	chunks   []*chunk  // on the way, oldest first
 	onWay    uint64    // bytes of them
 	moved    time.Time // when the oldest became that
@@ -212,17 +214,23 @@ func routeHint(err error) string {
 	return ""
 }
 
-// startLocked adds a stripe to its session. False: the session is over.
-func (st *stripe) startLocked() bool {
-	s := st.session
-	if s.state > up {
-		return false
+// startLocked adds a stripe to its session. An error is that the session is over, or that
+// the port is not what it was: what a device tells of it reaches stripes that are added.
+func (st *stripe) startLocked() error {
+	s, now := st.session, &st.card.choice.GID
+	switch {
+	case s.state > up:
+		return s.why
+	case st.card.down != "":
+		return fmt.Errorf("%s went down meanwhile: %s", st.card.name(), st.card.down)
+	case st.gid.Index != now.Index || st.gid.Addr != now.Addr:
+		return fmt.Errorf("the address of %s is %s, and was %s", st.card.name(), now, st.gid)
 	}
 	st.started = true
 	s.stripes = append(s.stripes, st)
 	go st.post()
 	go st.reap()
-	return true
+	return nil
 }
 
 // strikeLocked loses the stripe.
@@ -230,9 +238,10 @@ func (st *stripe) strikeLocked(why error) {
 	if st.ending {
 		return
 	}
-	st.ending, st.live, st.why = true, false, why
+	st.ending, st.live, st.why, st.lost = true, false, why, time.Now()
 	close(st.dying)
 	st.queue.wake()
+	st.wakeLocked() // what was to go by it, goes by others
 }
 
 // wakeLocked tells the posters of a session that there may be something to do.
