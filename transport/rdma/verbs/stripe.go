@@ -591,7 +591,7 @@ func (st *stripe) take(done []completion) error {
 		return nil
 	}
 	var q *QueueError
-	if errors.As(failed, &q) && (q.Status.Blame() == Mine || q.Status.Blame() == Peer) {
+	if errors.As(failed, &q) && q.Status.everywhere() {
 		st.leaveLocked(down, failed) // no other stripe would do better
 		return nil
 	}
