@@ -210,6 +210,7 @@ type softQueue struct {
 	partial   int           // when > 0: the next chain is posted so far, and one less
 	full      int           // so many posts find it full when there is something in it
 	mute      bool          // nothing completes any more
+	hollow    bool          // what comes with a number comes without its bytes
 	pollErr   error         // of every poll
 	hold      chan struct{} // destroy waits for its end
 	unwilling int           // so many destroys fail
@@ -565,7 +566,9 @@ func (f *soft) placeLocked(from *softNIC, l *link, psn uint32, r *softRequest, b
 		to.breakLocked()
 		return 10
 	}
-	copy(place, bytes)
+	if r.imm == nil || !to.hollow {
+		copy(place, bytes)
+	}
 	to.expected = (to.expected + 1) & 0xffffff
 	if r.imm != nil {
 		to.receives--
