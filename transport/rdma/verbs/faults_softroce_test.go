@@ -201,6 +201,19 @@ func linkThatGoes(t *testing.T, name string) {
 	again(a, b, from, to, id)
 }
 
+// Where nothing moves, only the device tells that the link has gone: both sides hear it.
+func TestFaultALinkThatGoesWhileNothingMoves(t *testing.T) {
+	a, b, from, to, id := twoGuests(t, nil)
+	comes := cutLink(t, "vb")
+	for _, why := range []error{a.disconnected("b", 1), b.disconnected("a", 1)} {
+		if !strings.Contains(why.Error(), "port error") {
+			t.Errorf("a side is told %v, want what the port says", why)
+		}
+	}
+	comes()
+	again(a, b, from, to, id)
+}
+
 // Of a path that carries nothing any more the device tells; the writes end with that
 // reason, and the next generation works.
 func TestFaultABlackHoleEndsTheWrites(t *testing.T) {
