@@ -119,8 +119,7 @@ func TestEachDriver(t *testing.T) {
 			if !slices.Equal(n.asked, []queueSize{c.queue}) || st.request != c.request || st.mtu != c.limits.MTU {
 				t.Errorf("asked for %+v, requests of %d bytes, MTU %d; want %+v, %d", n.asked, st.request, st.mtu, c.queue, c.request)
 			}
-			st.discard(errClosed)
-			<-st.ended
+			endOf(st)
 			n.wins = nil
 			m, err := rdma.NewDeviceMemory("driver", rdma.DMABuf{File: devNull(t), Bytes: 3 * gib})
 			if err != nil {

@@ -211,6 +211,7 @@ type softQueue struct {
 	full      int           // so many posts find it full when there is something in it
 	mute      bool          // nothing completes any more
 	deaf      bool          // polls find nothing, as those of a process that has no time
+	hollow    bool          // what comes with a number comes without its bytes
 	pollErr   error         // of every poll
 	hold      chan struct{} // destroy waits for its end
 	unwilling int           // so many destroys fail
@@ -569,7 +570,9 @@ func (f *soft) placeLocked(from *softNIC, l *link, psn uint32, r *softRequest, b
 		to.breakLocked()
 		return 10
 	}
-	copy(place, bytes)
+	if r.imm == nil || !to.hollow {
+		copy(place, bytes)
+	}
 	to.expected = (to.expected + 1) & 0xffffff
 	if r.imm != nil {
 		to.receives--

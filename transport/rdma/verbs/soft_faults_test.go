@@ -201,6 +201,37 @@ func TestArrivalsThatTheDeviceDoesNotTellOf(t *testing.T) {
 	w.Close()
 }
 
+// An arrival whose record has not come, as soft-RoCE of Linux 6.1 has told of one under
+// load, be it the first of its stripe: it is not counted, and the stripe is drained as
+// any other.
+func TestAnArrivalWithoutItsRecord(t *testing.T) {
+	f := newSoft()
+	w := newSoftWorld(t, f, 1, 1)
+	w.b.mu.Lock()
+	st := w.b.sessions["a"].stripes[0]
+	w.b.mu.Unlock()
+	for _, q := range f.queuesOf("b0") {
+		f.mu.Lock()
+		q.hollow = q.number() == st.queue.number()
+		f.mu.Unlock()
+	}
+	eventually(t, "the stripe is destroyed", func() bool {
+		w.A.MustLand(w.number, w.all(4)...) // until it had one of them
+		select {
+		case <-st.ended:
+			return true
+		default:
+			return false
+		}
+	})
+	w.b.mu.Lock()
+	if st.arrived != 0 || st.refilled != st.flushed {
+		t.Errorf("the stripe counts %d arrivals; of %d receives %d have come back", st.arrived, st.refilled, st.flushed)
+	}
+	w.b.mu.Unlock()
+	w.Close()
+}
+
 // A queue pair that says that it is full, though by the count it is not, is asked again.
 func TestAFullQueueIsNotLost(t *testing.T) {
 	f := newSoft()

@@ -7,8 +7,9 @@ type Status uint32
 
 // The statuses that are told apart by more than whose fault they are.
 const (
-	statusSuccess Status = 0
-	statusFlushed Status = 5
+	statusSuccess   Status = 0
+	statusQueuePair Status = 2 // local queue pair operation error
+	statusFlushed   Status = 5
 )
 
 // Blame is whose fault a completion with an error is, and so what helps.
@@ -79,6 +80,14 @@ func (s Status) Blame() Blame {
 	return statuses[s].blame
 }
 
+// everywhere reports whether any other stripe would do as badly. A local queue pair
+// operation error that is of this program fails on the others, too, and soon there is
+// none; but soft-RoCE says the same of a packet that cannot leave when a link goes.
+func (s Status) everywhere() bool {
+	b := s.Blame()
+	return (b == Mine || b == Peer) && s != statusQueuePair
+}
+
 // completion is a work request that ended. Of one that failed only ID, Status, QP and
 // Vendor say anything.
 type completion struct {
@@ -92,6 +101,9 @@ type completion struct {
 
 // advice is what may help, for people.
 func (s Status) advice() string {
+	if s == statusQueuePair {
+		return ": is the link of this port up? Else it is a fault of this program, or memory that went away"
+	}
 	switch s.Blame() {
 	case Path:
 		return ": is the peer alive, does its address answer from this one's port, is the traffic class lossless?"

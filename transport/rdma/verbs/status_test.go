@@ -23,6 +23,16 @@ func TestBlame(t *testing.T) {
 	}
 }
 
+// What another stripe would fail at, too, ends the session; a port that went may look like
+// a fault of this side.
+func TestStatusesThatEndTheSession(t *testing.T) {
+	for status, want := range map[Status]bool{0: false, 1: true, 2: false, 4: true, 5: false, 9: true, 10: true, 12: false, 24: false} {
+		if got := status.everywhere(); got != want {
+			t.Errorf("%s: got %v, want %v", status, got, want)
+		}
+	}
+}
+
 func TestMTUCodes(t *testing.T) {
 	for code, bytes := range map[int]int{0: 0, 1: 256, 2: 512, 3: 1024, 4: 2048, 5: 4096, 6: 0, -1: 0} {
 		if got := mtuBytes(code); got != bytes {

@@ -267,7 +267,7 @@ func (st *stripe) takeLocked(w *write, part span) *chunk {
 	own := uint64(st.size.Receives)*recordBytes + st.sent%uint64(st.size.Sends)*recordBytes
 	record := st.records.Bytes()[own:][:recordBytes]
 	binary.LittleEndian.PutUint64(record[0:], part.bytes)
-	binary.LittleEndian.PutUint64(record[8:], st.sent)
+	binary.LittleEndian.PutUint64(record[8:], st.sent+1) // never 0, which entries are at first
 	x := &st.chain
 	x.pieces = append(x.pieces, piece{st.recordsAddr() + own, recordBytes, local})
 	x.rows = append(x.rows, row{
@@ -601,7 +601,7 @@ func (st *stripe) take(done []completion) error {
 		return nil
 	}
 	var q *QueueError
-	if errors.As(failed, &q) && (q.Status.Blame() == Mine || q.Status.Blame() == Peer) {
+	if errors.As(failed, &q) && q.Status.everywhere() {
 		st.leaveLocked(down, failed) // no other stripe would do better
 		return nil
 	}
@@ -641,8 +641,9 @@ func (st *stripe) failedLocked(id uint64) {
 func (st *stripe) arrivalLocked(immediate uint32) error {
 	record := st.records.Bytes()[st.arrived%uint64(st.size.Receives)*recordBytes:][:recordBytes]
 	bytes, number := binary.LittleEndian.Uint64(record[0:]), binary.LittleEndian.Uint64(record[8:])
-	if number != st.arrived {
-		return fmt.Errorf("verbs: %s: the record of arrival %d says that it is %d", st.card.name(), st.arrived, number)
+	if number != st.arrived+1 {
+		st.flushed++ // drain counts what was posted
+		return fmt.Errorf("verbs: %s: the record of arrival %d says that it is %d", st.card.name(), st.arrived+1, number)
 	}
 	st.arrived++
 	st.provider.arrivedLocked(st.session, st.number, immediate, bytes)

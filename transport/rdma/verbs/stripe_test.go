@@ -73,7 +73,7 @@ func TestQueuePairsThatAreRefused(t *testing.T) {
 			n := newPartsNic(c.limits)
 			n.refuse = c.refuse
 			p.cards[0].nic, p.cards[0].limits = n, c.limits
-			st, err := (&session{provider: p}).newStripe(1, p.cards[0], 0)
+			st, err := (&session{provider: p, state: down}).newStripe(1, p.cards[0], 0)
 			if !slices.Equal(n.asked, c.asked) {
 				t.Errorf("it was asked for %v, want %v", n.asked, c.asked)
 			}
@@ -88,7 +88,7 @@ func TestQueuePairsThatAreRefused(t *testing.T) {
 				if w := n.wins; len(w) != 1 || w[0].bytes != uint64(last.Sends+last.Receives)*recordBytes || w[0].addr != st.recordsAddr() || w[0].dmabuf != -1 {
 					t.Errorf("records are registered as %+v", w)
 				}
-				st.discard()
+				endOf(st)
 			}
 			if n.live != 0 || n.known != 0 {
 				t.Errorf("%d queue pairs and %d registrations are left", n.live, n.known)
@@ -100,27 +100,28 @@ func TestQueuePairsThatAreRefused(t *testing.T) {
 func TestStripesThatCannotBeMade(t *testing.T) {
 	p, n := partsProvider(t, 1)
 	p.cards[0].down = "port error"
-	if _, err := (&session{provider: p}).newStripe(1, p.cards[0], 0); err == nil || err.Error() != "fake_0:1 is down: port error" || len(n.asked) != 0 {
+	if _, err := (&session{provider: p, state: down}).newStripe(1, p.cards[0], 0); err == nil || err.Error() != "fake_0:1 is down: port error" || len(n.asked) != 0 {
 		t.Errorf("got error %v after %v", err, n.asked)
 	}
 	p.cards[0].down = ""
 	n.wins = make([]window, 2) // it has no memory for more
 	p.cards[0].nic = failingNic{n}
 	var failed *MemoryError
-	if _, err := (&session{provider: p}).newStripe(1, p.cards[0], 0); !errors.As(err, &failed) || n.live != 0 || n.known != 0 {
-		t.Errorf("got error %v, and %d queue pairs and %d registrations are left", err, n.live, n.known)
+	if _, err := (&session{provider: p, state: down}).newStripe(1, p.cards[0], 0); !errors.As(err, &failed) {
+		t.Errorf("got error %v", err)
 	}
+	eventually(t, "nothing is left", func() bool { n.mu.Lock(); defer n.mu.Unlock(); return n.live == 0 && n.known == 0 })
 }
 
 // The two ends agree on the smaller MTU, and on nothing that no queue pair can be.
 func TestMeet(t *testing.T) {
 	p, n := partsProvider(t, 1)
 	p.config.TrafficClass, p.config.ServiceLevel = 104, 3
-	st, err := (&session{provider: p}).newStripe(7, p.cards[0], 0)
+	st, err := (&session{provider: p, state: down}).newStripe(7, p.cards[0], 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer st.discard()
+	defer endOf(st)
 	good := func() *control.QueuePair {
 		return &control.QueuePair{Number: 0xffffff, Psn: 0xfffffe, Lid: 0xffff, Gid: idOf(9), Mtu: 2048, Receives: 17, Ring: 1 << 50, RingKey: 6}
 	}
@@ -163,4 +164,10 @@ func TestMeet(t *testing.T) {
 	if n.live != 1 {
 		t.Errorf("%d queue pairs, want 1", n.live)
 	}
+}
+
+// endOf ends a stripe that nothing runs of, and waits until it has.
+func endOf(st *stripe) {
+	st.discard(errClosed)
+	<-st.ended
 }
