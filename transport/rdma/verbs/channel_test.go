@@ -258,3 +258,35 @@ func TestChannelWritesItsLastWords(t *testing.T) {
 		t.Error("it wrote to a socket that was closed")
 	}
 }
+
+// What is queued at the moment at which the context is done is written, too.
+func TestChannelLosesNoLastWord(t *testing.T) {
+	a, b := sockets(t)
+	read := newChannel(b, helloOf, false)
+	c := newChannel(a, helloOf, true)
+	expect := func(n uint64) {
+		t.Helper()
+		if f, err := read.next(); err != nil || f.GetCredits().GetPosted() != n {
+			t.Fatalf("message %d: got %v, error %v", n, f, err)
+		}
+	}
+	words := newChannel(nil, helloOf, true) // they are sealed in order, whoever queues them
+	for n := uint64(0); n < 200; n += 2 {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- c.run(ctx) }()
+		words.write = c.write
+		if err := errors.Join(c.tell(credits(n)), words.tell(credits(n)), words.tell(credits(n+1))); err != nil {
+			t.Fatal(err)
+		}
+		expect(n)
+		c.mu.Lock() // run waits, or is about to; it looks whether something is left
+		cancel()
+		c.queue, c.write = append(c.queue, words.queue[n+1]), words.write
+		c.mu.Unlock()
+		if err := <-ended; err != nil || len(c.queue) != 0 {
+			t.Fatalf("%d messages are left, error %v", len(c.queue), err)
+		}
+		expect(n + 1)
+	}
+}

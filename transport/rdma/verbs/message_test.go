@@ -55,6 +55,8 @@ const (
 	forHonest = 2
 	theirs    = 3 // grants of the peer: one that was told, and one that is asked for
 	asked     = 4
+	ended     = 5 // grants of this side that it has revoked: of the honest peer, and of the other
+	endedHis  = 6
 )
 
 // textMost is what a peer can make this side say, of a text of reasonMost.
@@ -100,7 +102,7 @@ func newPeerWorld(t failer, dial, isUp bool) *peerWorld {
 		t.Fatal(err)
 	}
 	w.source = d.Region
-	for peer, id := range map[string]byte{"peer": tellable, "honest": forHonest} {
+	for id, peer := range map[byte]string{tellable: "peer", forHonest: "honest", endedHis: "peer", ended: "honest"} {
 		g := rdma.Grant{ID: rdma.GrantID(idOf(id)), Peer: peer, Ranges: []rdma.Range{{Region: d.Region, Bytes: 4096, Count: [2]uint32{1, 1}, Runs: []rdma.Run{{Count: 1, Step: 1}}}}}
 		if err := w.p.Grant(g); err != nil {
 			t.Fatal(err)
@@ -119,6 +121,8 @@ func newPeerWorld(t failer, dial, isUp bool) *peerWorld {
 		}
 		w.post(s, asked)
 	}
+	w.p.Revoke(rdma.GrantID(idOf(ended)))
+	w.p.Revoke(rdma.GrantID(idOf(endedHis)))
 	if dial && !isUp {
 		for i := range w.p.cards {
 			w.s.offer(i)
@@ -147,13 +151,17 @@ func (w *peerWorld) post(s *session, other byte) {
 func (w *peerWorld) others() string {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
-	s, e := w.honest, w.p.grants[rdma.GrantID(idOf(forHonest))]
+	s := w.honest
 	text := fmt.Sprintf("state %d why %v rails %d last %d offers %d waiting %d regions %v grants %d told %v limbo %d;", s.state, s.why, s.rails, s.last,
 		len(s.offers), len(s.asked), slices.Sorted(maps.Keys(s.memory)), len(s.grants), s.told, len(s.limbo))
 	for _, st := range s.stripes {
 		text += fmt.Sprintf(" stripe %d live %v ending %v credit %d", st.number, st.live, st.ending, st.credit)
 	}
-	text += fmt.Sprintf("; grant of %s told to it %v revoked %v owed %v arrived %v", e.Peer, e.told == s, e.revoked, e.owed, e.arrived)
+	for _, id := range []byte{forHonest, ended} {
+		if e := w.p.grants[rdma.GrantID(idOf(id))]; e != nil {
+			text += fmt.Sprintf("; grant %d of %s told to it %v revoked %v owed %v %v arrived %v", id, e.Peer, e.told == s, e.revoked, e.owed == nil, e.owed, e.arrived)
+		}
+	}
 	return text + fmt.Sprintf("; %d sessions %d regions hung %v greeting %d", len(w.p.sessions), len(w.p.memory), w.p.hung, len(w.p.greeting))
 }
 
@@ -201,7 +209,7 @@ func (w *peerWorld) settle() {
 func (w *peerWorld) end() {
 	partsEnd(w.s)
 	partsEnd(w.honest)
-	done := map[rdma.WriteID]int{}
+	done, closed := map[rdma.WriteID]int{}, map[byte]int{}
 	for _, ev := range partsEvents(w.p) {
 		switch ev := ev.(type) {
 		case rdma.Completed:
@@ -216,10 +224,17 @@ func (w *peerWorld) end() {
 			if ev.Peer != "peer" {
 				w.t.Errorf("got %+v", ev)
 			}
+		case rdma.Revoked:
+			if ev.Closed {
+				closed[ev.Grant[0]]++
+			}
 		case rdma.Connected:
 		default:
 			w.t.Errorf("got %T %+v", ev, ev)
 		}
+	}
+	if !maps.Equal(closed, map[byte]int{ended: 1, endedHis: 1}) {
+		w.t.Errorf("grants were closed so often: %v", closed)
 	}
 	if len(done) != w.posted {
 		w.t.Errorf("%d of %d writes completed", len(done), w.posted)
@@ -299,6 +314,8 @@ func frameKinds() []*control.Frame {
 		{Body: &control.Frame_Revoke{Revoke: &control.Revoke{Id: idOf(theirs)}}},
 		{Body: &control.Frame_Closed{Closed: &control.Closed{Id: idOf(tellable), Arrivals: []*control.Arrivals{{Stripe: 1, Count: 1}}}}},
 		{Body: &control.Frame_Closed{Closed: &control.Closed{Id: idOf(forHonest)}}},
+		{Body: &control.Frame_Closed{Closed: &control.Closed{Id: idOf(ended)}}},
+		{Body: &control.Frame_Closed{Closed: &control.Closed{Id: idOf(endedHis)}}},
 		{Body: &control.Frame_Ask{Ask: &control.Ask{Id: idOf(tellable)}}},
 		{Body: &control.Frame_Ask{Ask: &control.Ask{Id: idOf(forHonest)}}},
 		{Body: &control.Frame_None{None: &control.None{Id: idOf(asked)}}},
@@ -340,7 +357,115 @@ func TestPeersSayAnything(t *testing.T) {
 	})
 }
 
-// FuzzFrame is the same for messages of any bytes.
+// What a peer may not say ends its session, and says why.
+func TestMessagesThatEndASession(t *testing.T) {
+	hail := func(n uint32) *control.Frame {
+		return &control.Frame{Body: &control.Frame_Hail{Hail: &control.Hail{Rails: n}}}
+	}
+	offer := func(stripe, from, to uint32) *control.Frame {
+		return &control.Frame{Body: &control.Frame_Offer{Offer: &control.Offer{Stripe: stripe, From: from, To: to}}}
+	}
+	ready := &control.Frame{Body: &control.Frame_Ready{Ready: &control.Ready{Stripe: 1}}}
+	answer := &control.Frame{Body: &control.Frame_Answer{Answer: &control.Answer{Stripe: 1}}}
+	upFrame := &control.Frame{Body: &control.Frame_Up{Up: &control.Up{}}}
+	for _, c := range []struct {
+		dial, up bool
+		frames   []*control.Frame // the last is refused
+		want     string
+	}{
+		{false, false, []*control.Frame{offer(1, 0, 0)}, errHail.Error()},
+		{false, false, []*control.Frame{upFrame}, errHail.Error()},
+		{false, false, []*control.Frame{hail(0)}, "the peer has 0 rails, want 1 to 63"},
+		{false, false, []*control.Frame{hail(64)}, "the peer has 64 rails, want 1 to 63"},
+		{false, false, []*control.Frame{hail(2), hail(2), hail(3)}, "the peer has 3 rails, its endpoint says 2"},
+		{true, false, []*control.Frame{hail(1)}, "the peer has 1 rails, its endpoint says 2"},
+		{false, true, []*control.Frame{offer(2, 0, 0)}, "the peer offers stripe 2 from rail 0 to 0 after stripe 2; it has 2 rails, this side 2"},
+		{false, true, []*control.Frame{offer(3, 2, 0)}, "the peer offers stripe 3 from rail 2 to 0 after stripe 2; it has 2 rails, this side 2"},
+		{false, true, []*control.Frame{offer(3, 0, 2)}, "the peer offers stripe 3 from rail 0 to 2 after stripe 2; it has 2 rails, this side 2"},
+		{false, true, []*control.Frame{offer(3, 1<<32-1, 1<<32-1)}, "from rail 4294967295 to 4294967295 after"},
+		{false, true, []*control.Frame{offer(3, 0, 0), offer(3, 0, 0)}, "the peer offers stripe 3 from rail 0 to 0 after stripe 3;"},
+		{false, true, []*control.Frame{upFrame}, errNotItsTo.Error()},
+		{false, true, []*control.Frame{answer}, "the peer answers stripe 1, which was not offered"},
+		{true, true, []*control.Frame{offer(3, 0, 0)}, errNotItsTo.Error()},
+		{true, true, []*control.Frame{ready}, errNotItsTo.Error()},
+		{true, true, []*control.Frame{upFrame}, errNotItsTo.Error()},
+		{true, true, []*control.Frame{answer}, "the peer answers stripe 1, which was not offered"},
+		{true, false, []*control.Frame{upFrame}, errNotItsTo.Error()},
+		{true, true, []*control.Frame{{Body: &control.Frame_Credits{Credits: &control.Credits{Stripe: 1, Posted: 15}}}}, "the peer says that it posted 15 receives on stripe 1, before 16;"},
+		{true, true, []*control.Frame{{Body: &control.Frame_Credits{Credits: &control.Credits{Stripe: 1, Posted: 1 << 20}}}}, "the peer says that it posted 1048576 receives on stripe 1, before 16;"},
+		{true, true, []*control.Frame{{Body: &control.Frame_Refused{Refused: &control.Refused{Reason: 9}}}}, "the peer refused a write for reason 9, want one of 3"},
+		{true, true, []*control.Frame{regionFrame(2, 64, 64, 1)}, "region 2 has keys of 1 rails, want 2"},
+		{true, true, []*control.Frame{regionFrame(1, 64, 64, 2)}, "the peer tells of region 1 twice"},
+		{true, true, []*control.Frame{grantFrame(asked, 2, 64)}, "grant 04000000000000000000000000000000: rdma: ranges[0] of region 2: the region is not registered"},
+		{true, true, []*control.Frame{grantFrame(asked, 1, 8193)}, "grant 04000000000000000000000000000000: rdma: ranges[0] of region 1: it leaves the region"},
+		{true, true, []*control.Frame{{Body: &control.Frame_Revoke{Revoke: &control.Revoke{Id: []byte{1}}}}}, "the id of a grant has 1 bytes, want 16"},
+		{true, true, []*control.Frame{{Body: &control.Frame_Closed{Closed: &control.Closed{}}}}, "the id of a grant has 0 bytes, want 16"},
+		{true, true, []*control.Frame{{Body: &control.Frame_Ask{Ask: &control.Ask{}}}}, "the id of a grant has 0 bytes, want 16"},
+		{true, true, []*control.Frame{{Body: &control.Frame_None{None: &control.None{}}}}, "the id of a grant has 0 bytes, want 16"},
+		{true, true, []*control.Frame{{Body: &control.Frame_Bye{Bye: &control.Bye{Reason: "no\nmore"}}}}, `the peer ended the session: "no\nmore"`},
+		{true, true, []*control.Frame{{}}, "the peer says <nil>, which is no message"},
+	} {
+		w := newPeerWorld(t, c.dial, c.up)
+		for i, f := range c.frames {
+			err := w.s.on(f)
+			if last := i == len(c.frames)-1; last != (err != nil) || last && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v: got error %v, want %q", f, err, c.want)
+			}
+		}
+		w.feed(nil)
+		w.end()
+	}
+}
+
+// A session that ends while a stripe of it is made leaves no queue pair behind.
+func TestSessionThatEndsWhileAStripeIsMade(t *testing.T) {
+	for _, dial := range []bool{false, true} {
+		w := newPeerWorld(t, dial, false)
+		w.nic.accept = func(*link) error {
+			w.s.fail(errFenced)
+			return nil
+		}
+		frames := []*control.Frame{frameKinds()[0], proto.CloneOf(frameKinds()[1])}
+		if dial {
+			frames[1] = frameKinds()[2]
+		}
+		w.s.running.Go(func() { // as read does
+			for _, f := range frames {
+				if err := w.s.on(f); err != nil {
+					t.Errorf("%v: %v", f, err)
+				}
+			}
+		})
+		<-w.s.done
+		w.end()
+	}
+	w := newPeerWorld(t, true, true)
+	w.nic.refuse = func(queueSize) error {
+		w.s.fail(errFenced)
+		return nil
+	}
+	w.s.running.Go(func() { w.s.offer(0) }) // as watch does
+	<-w.s.done
+	w.end()
+}
+
+// Of two messages each may make what the other is wrong after: all pairs are tried.
+func TestPeersSayAnyTwoThings(t *testing.T) {
+	kinds := slices.DeleteFunc(frameKinds(), func(f *control.Frame) bool { return proto.Size(f) > textMost })
+	for _, dial := range []bool{false, true} {
+		for i, a := range kinds {
+			for k, b := range kinds {
+				w := newPeerWorld(t, dial, true)
+				w.feed([]*control.Frame{a, b})
+				if w.end(); t.Failed() {
+					t.Fatalf("messages %d and %d, dial %v: %v; %v", i, k, dial, a, b)
+				}
+			}
+		}
+	}
+}
+
+// FuzzFrame feeds messages of any bytes.
 func FuzzFrame(f *testing.F) {
 	for _, dial := range []bool{false, true} {
 		for _, isUp := range []bool{false, true} {

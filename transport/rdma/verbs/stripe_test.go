@@ -26,6 +26,7 @@ func TestSizesOfQueuePairs(t *testing.T) {
 		{"a completion queue of one less", Limits{MaxCQE: 2303}, queueSize{2047, 256, 8, 682}},
 		{"a small completion queue", Limits{MaxCQE: 512}, queueSize{384, 128, 8, 128}},
 		{"a completion queue that is less than the receives", Limits{MaxCQE: 100}, queueSize{75, 25, 8, 25}},
+		{"a completion queue for all sends, not for the receives", Limits{MaxQPWR: 300, MaxCQE: 500}, queueSize{300, 125, 8, 100}},
 		{"next to nothing", Limits{MaxQPWR: 4, MaxSGE: 1, MaxCQE: 4}, queueSize{3, 1, 1, 2}},
 	} {
 		if got := sizeOf(c.limits); got != c.want {
