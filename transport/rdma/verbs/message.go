@@ -328,7 +328,7 @@ func (s *session) onRegionLocked(w *control.Region) error {
 	id := rdma.RegionID(w.GetId())
 	switch {
 	case s.memory[id] != nil: // grants were checked against it
-		return fmt.Errorf("the peer tells of region %d twice", id)
+		return fmt.Errorf("the peer tells of region %d, which it has told before", id)
 	case len(s.memory) >= regionsMost:
 		return fmt.Errorf("the peer tells of more than %d regions", regionsMost)
 	}
