@@ -395,7 +395,7 @@ func TestMessagesThatEndASession(t *testing.T) {
 		{true, true, []*control.Frame{{Body: &control.Frame_Credits{Credits: &control.Credits{Stripe: 1, Posted: 1 << 20}}}}, "the peer says that it posted 1048576 receives on stripe 1, before 16;"},
 		{true, true, []*control.Frame{{Body: &control.Frame_Refused{Refused: &control.Refused{Reason: 9}}}}, "the peer refused a write for reason 9, want one of 3"},
 		{true, true, []*control.Frame{regionFrame(2, 64, 64, 1)}, "region 2 has keys of 1 rails, want 2"},
-		{true, true, []*control.Frame{regionFrame(1, 64, 64, 2)}, "the peer tells of region 1 twice"},
+		{true, true, []*control.Frame{regionFrame(1, 64, 64, 2)}, "the peer tells of region 1, which it has told before"},
 		{true, true, []*control.Frame{grantFrame(asked, 2, 64)}, "grant 04000000000000000000000000000000: rdma: ranges[0] of region 2: the region is not registered"},
 		{true, true, []*control.Frame{grantFrame(asked, 1, 8193)}, "grant 04000000000000000000000000000000: rdma: ranges[0] of region 1: it leaves the region"},
 		{true, true, []*control.Frame{{Body: &control.Frame_Revoke{Revoke: &control.Revoke{Id: []byte{1}}}}}, "the id of a grant has 1 bytes, want 16"},

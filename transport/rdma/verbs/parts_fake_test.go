@@ -224,11 +224,7 @@ func partsProvider(t failer, cards int) (*Provider, *partsNic) {
 // partsSession is a session as Connect makes it, whose channel queues and sends nothing.
 func partsSession(t failer, p *Provider, peer string, dial bool) *session {
 	c := rdma.Connection{Self: "self", Dial: dial, Session: rdma.SessionID{Peer: peer, Generation: rdma.Generation{Number: 1, Low: 2, High: 3}}}
-	s := &session{
-		Connection: c, id: c.Session, provider: p, done: make(chan struct{}), live: map[uint64]*write{},
-		memory: map[rdma.RegionID]*remoteRegion{}, grants: map[rdma.GrantID]*target{},
-		asked: map[rdma.GrantID][]*write{}, told: map[rdma.RegionID]bool{}, limbo: map[uint32]*limbo{}, offers: map[uint32]*stripe{},
-	}
+	s := newSession(p, c)
 	if dial {
 		s.endpoint = &control.Endpoint{Rails: p.rails()}
 		s.rails = len(s.endpoint.Rails)

@@ -93,16 +93,21 @@ type want struct {
 	settled time.Time // since when the stripe is there
 }
 
+func newSession(p *Provider, c rdma.Connection) *session {
+	return &session{
+		Connection: c, id: c.Session, provider: p, done: make(chan struct{}), live: map[uint64]*write{},
+		memory: map[rdma.RegionID]*remoteRegion{}, grants: map[rdma.GrantID]*target{},
+		asked: map[rdma.GrantID][]*write{}, told: map[rdma.RegionID]bool{}, limbo: map[uint32]*limbo{}, owing: map[*grant]time.Time{},
+		offers: map[uint32]*stripe{},
+	}
+}
+
 // Connect starts a session.
 func (p *Provider) Connect(c rdma.Connection) error {
 	if len(c.Self) > nameMax || len(c.Session.Peer) > nameMax {
 		return fmt.Errorf("verbs: names have %d and %d bytes, want at most %d", len(c.Self), len(c.Session.Peer), nameMax)
 	}
-	s := &session{
-		Connection: c, id: c.Session, provider: p, done: make(chan struct{}), live: map[uint64]*write{},
-		memory: map[rdma.RegionID]*remoteRegion{}, grants: map[rdma.GrantID]*target{},
-		asked: map[rdma.GrantID][]*write{}, told: map[rdma.RegionID]bool{}, limbo: map[uint32]*limbo{}, owing: map[*grant]time.Time{}, offers: map[uint32]*stripe{},
-	}
+	s := newSession(p, c)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
