@@ -108,20 +108,23 @@ func TestAPeerThatGivesNoCredit(t *testing.T) {
 // ends by that, and the owner fences it.
 func TestAnOwnEndThatIsNotDestroyed(t *testing.T) {
 	f := newSoft()
-	f.lag = func() time.Duration { return time.Millisecond }
+	f.lag = func() time.Duration { return 5 * time.Millisecond }
 	w := newSoftWorld(t, f, 1, 1, func(c *Config) { c.DestroyTimeout = 50 * time.Millisecond })
 	ws := w.all(32)
 	w.A.Post(w.number, ws...)
 	held := make(chan struct{})
-	f.mu.Lock()
-	for _, q := range f.queues {
-		if q.nic.name == "a0" {
-			q.hold = held
-			q.breakLocked()
-			break
+	eventually(t, "a stripe has something on the way", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, q := range f.queues {
+			if q.nic.name == "a0" && len(q.requests) > 1 {
+				q.hold = held
+				q.breakLocked()
+				return true
+			}
 		}
-	}
-	f.mu.Unlock()
+		return false
+	})
 	if why := w.ends(w.A); !strings.Contains(why.Error(), "was not destroyed within") {
 		t.Errorf("a is told %v", why)
 	}
