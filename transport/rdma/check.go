@@ -112,45 +112,67 @@ func (r *Range) Check(field string, length uint64) error {
 
 func (r *Range) check(field string, length uint64) *RangeError {
 	c := checker{field, r.Region}
-	if err := c.rows(r, length); err != nil {
+	if err := c.pattern(r.Bytes, r.Count, len(r.Runs)); err != nil {
 		return err
 	}
-	units := uint64(0)
-	for i, run := range r.Runs {
-		if run.Count > 1 && run.Step == 0 {
-			return c.fail(fmt.Sprintf(".runs[%d].step", i), "a step is at least 1", 0, math.MaxUint32)
-		}
-		units += uint64(run.Count)
+	s, err := c.sum(r.Runs, true)
+	if err != nil {
+		return err
 	}
-	return c.nests(r, units)
+	return c.fits(r, s, length)
+}
+
+// fits checks a range of which the pattern and the runs were checked.
+func (c *checker) fits(r *Range, s runsSum, length uint64) *RangeError {
+	if err := c.rows(r, s, length); err != nil {
+		return err
+	}
+	return c.nests(r, s.units)
+}
+
+// runsSum is what is to be known of runs to check a range that has them.
+type runsSum struct {
+	top   uint64 // the largest unit
+	units uint64 // of all runs
+}
+
+// sum checks runs. steps: those of more than one unit have to go on.
+func (c *checker) sum(runs []Run, steps bool) (s runsSum, err *RangeError) {
+	for i, run := range runs {
+		last, err := c.lastOf(i, run.First, run.Count, run.Step)
+		if err != nil {
+			return s, err
+		}
+		if steps && run.Count > 1 && run.Step == 0 {
+			return s, c.fail(fmt.Sprintf(".runs[%d].step", i), "a step is at least 1", 0, math.MaxUint32)
+		}
+		s.top, s.units = max(s.top, last), s.units+uint64(run.Count)
+	}
+	return s, nil
 }
 
 // CheckRows is Check for the target of a copy given as a range: its rows need not
 // nest. A grant's ranges have to.
 func (r *Range) CheckRows(field string, length uint64) error {
 	c := checker{field, r.Region}
-	if err := c.rows(r, length); err != nil {
+	if err := c.pattern(r.Bytes, r.Count, len(r.Runs)); err != nil {
+		return err
+	}
+	s, err := c.sum(r.Runs, false)
+	if err != nil {
+		return err
+	}
+	if err := c.rows(r, s, length); err != nil {
 		return err
 	}
 	return nil
 }
 
-func (c *checker) rows(r *Range, length uint64) *RangeError {
-	if err := c.pattern(r.Bytes, r.Count, len(r.Runs)); err != nil {
+func (c *checker) rows(r *Range, s runsSum, length uint64) *RangeError {
+	if err := c.volume(s.units, r.Count, r.Bytes); err != nil {
 		return err
 	}
-	top, units := uint64(0), uint64(0)
-	for i, run := range r.Runs {
-		last, err := c.lastOf(i, run.First, run.Count, run.Step)
-		if err != nil {
-			return err
-		}
-		top, units = max(top, last), units+uint64(run.Count)
-	}
-	if err := c.volume(units, r.Count, r.Bytes); err != nil {
-		return err
-	}
-	return c.within(r.Offset, r.UnitStride, top, r.Count, r.Stride, r.Bytes, length)
+	return c.within(r.Offset, r.UnitStride, s.top, r.Count, r.Stride, r.Bytes, length)
 }
 
 // nests checks the strides from the inside out. The extremes were found free of

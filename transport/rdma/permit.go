@@ -42,7 +42,11 @@ func Compile(g *Grant, length func(RegionID) (uint64, bool)) (*Permit, error) {
 		runs *Run
 		n    int
 	}
-	sets := map[key]*unitSet{} // ranges of one grant share their runs
+	type shared struct {
+		units *unitSet
+		sum   runsSum
+	}
+	sets := map[key]*shared{} // ranges of one grant share their runs, which are checked once
 	byKind := map[[2]uint64]int{}
 	for i := range g.Ranges {
 		r := &g.Ranges[i]
@@ -50,14 +54,22 @@ func Compile(g *Grant, length func(RegionID) (uint64, bool)) (*Permit, error) {
 		if !ok {
 			return nil, at("ranges", i, &RangeError{Region: r.Region, Text: "the region is not registered"})
 		}
-		if err := r.Check("", n); err != nil {
+		c := checker{"", r.Region}
+		if err := c.pattern(r.Bytes, r.Count, len(r.Runs)); err != nil {
 			return nil, at("ranges", i, err)
 		}
 		k := key{&r.Runs[0], len(r.Runs)}
 		if sets[k] == nil {
-			sets[k] = newUnitSet(r.Runs)
+			sum, err := c.sum(r.Runs, true)
+			if err != nil {
+				return nil, at("ranges", i, err)
+			}
+			sets[k] = &shared{newUnitSet(r.Runs), sum}
 		}
-		one := newPart(r, sets[k])
+		if err := c.fits(r, sets[k].sum, n); err != nil {
+			return nil, at("ranges", i, err)
+		}
+		one := newPart(r, sets[k].units)
 		kind := [2]uint64{uint64(r.Region), one.unit}
 		at, ok := byKind[kind]
 		if !ok {

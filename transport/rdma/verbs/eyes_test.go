@@ -130,6 +130,7 @@ func TestAnOwnEndThatIsNotDestroyed(t *testing.T) {
 	}
 	close(held)
 	w.A.AwaitWrites(ws)
+	eventually(t, "nothing hangs", func() bool { w.a.mu.Lock(); defer w.a.mu.Unlock(); return len(w.a.hung) == 0 })
 	w.B.Fence(w.number)
 	w.B.Revoke(w.grant)
 	w.Close()
