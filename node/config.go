@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -158,6 +159,9 @@ func (c Config) resolve() (Config, error) {
 	}
 	if err := c.Verbs.Check(); err != nil {
 		return c, err
+	}
+	if len(c.Verbs.Devices) > 0 && !slices.Contains(c.Providers, "verbs") {
+		return c, fmt.Errorf("verbs: devices: %d are named, and providers are %s: want verbs among them", len(c.Verbs.Devices), strings.Join(c.Providers, ", "))
 	}
 	if c.Rooms, err = c.Rooms.Resolve(); err != nil {
 		return c, err

@@ -20,6 +20,7 @@ func TestConfigSaysWhatIsWrong(t *testing.T) {
 		"actor port":     {Config{Name: "a", Bind: "127.0.0.1:65535"}, []string{"actor port", "65536"}},
 		"data port":      {Config{Name: "a", DataPort: -1}, []string{"data port", "-1"}},
 		"verbs port":     {Config{Name: "a", VerbsPort: 65536}, []string{"verbs port", "65536"}},
+		"verbs devices":  {Config{Name: "a", Providers: []string{"tcp"}, Verbs: verbs.Config{Devices: []verbs.Pick{{Device: "mlx5_0", GID: -1}}}}, []string{"verbs", "devices", "tcp"}},
 		"verbs":          {Config{Name: "a", Verbs: verbs.Config{TrafficClass: 256}}, []string{"verbs", "traffic class", "256", "0 to 255"}},
 		"cluster":        {Config{Name: "a", Cluster: "ä"}, []string{"cluster", "ä"}},
 		"provider":       {Config{Name: "a", Bind: "127.0.0.1:0", Providers: []string{"tcp", "ucx"}}, []string{"providers", "ucx", "shm, verbs, tcp"}},

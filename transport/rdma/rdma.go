@@ -240,7 +240,8 @@ type (
 	}
 
 	// Fenced answers Fence, after the arrivals that completed before it and the
-	// completions of its writes. Open lists the grants of that peer under which
+	// completions of its writes; those that a device which does not let go may still read
+	// complete when it does. Open lists the grants of that peer under which
 	// the generation may still land something, with the reason.
 	Fenced struct {
 		Session SessionID

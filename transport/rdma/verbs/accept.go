@@ -81,6 +81,8 @@ func (p *Provider) greet(sock *net.TCPConn) {
 	switch {
 	case errors.Is(err, errNotYet):
 		answer, reason = answerNotYet, ""
+	case errors.Is(err, errVersion):
+		answer, reason = answerVersion, "verbs: connection refused: another version of the channel"
 	case errors.Is(err, errOver):
 		answer, reason = answerOver, errOver.Error()
 	}
@@ -181,6 +183,8 @@ func (s *session) greet(sock *net.TCPConn, until time.Time) error {
 		return errNotYet
 	case answerOver:
 		return errors.New("the peer says that the generation is over")
+	case answerVersion:
+		return fmt.Errorf("the peer does not speak version %d of the channel: is it of another release?", helloVersion)
 	}
-	return fmt.Errorf("the peer answers %d, want %d, %d or %d", answer[0], answerWelcome, answerNotYet, answerOver)
+	return fmt.Errorf("the peer answers %d, want %d to %d", answer[0], answerWelcome, answerVersion)
 }

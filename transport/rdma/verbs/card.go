@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"kvferry/transport/rdma"
 	"kvferry/transport/rdma/verbs/control"
@@ -90,9 +91,21 @@ func (c *card) listen() {
 	for {
 		ev, err := c.nic.next()
 		if err != nil {
+			c.unheard(err)
 			return
 		}
 		c.on(ev)
+	}
+}
+
+// unheard: nothing is heard of the device any more. That is as it should be when it is
+// being closed.
+func (c *card) unheard(err error) {
+	p := c.provider
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed && p.listener != nil {
+		p.config.Log(Warn, fmt.Sprintf("%s: its events cannot be read any more: what ports and queue pairs tell is not heard: %v", c.name(), err))
 	}
 }
 
@@ -119,7 +132,12 @@ func (c *card) on(ev deviceEvent) {
 		c.down = ev.text
 		c.strikeLocked(why, func(*stripe) bool { return true })
 	case ev.kind == eventPort && ours && lost != nil:
+		if c.down == lost.Error() {
+			c.lookLaterLocked(ev)
+			return // it was told
+		}
 		c.down = lost.Error()
+		c.lookLaterLocked(ev)
 		c.strikeLocked(fmt.Errorf("%w: %w", why, lost), func(*stripe) bool { return true })
 	case ev.kind == eventPort && ours && !c.dead:
 		old := c.choice.GID
@@ -134,6 +152,22 @@ func (c *card) on(ev deviceEvent) {
 	if ev.kind != eventOther && ours {
 		p.config.Log(Warn, why.Error())
 	}
+}
+
+// lookLaterLocked looks at a port again that an event calls active and the kernel's files
+// do not, yet: another event may not come.
+func (c *card) lookLaterLocked(ev deviceEvent) {
+	p := c.provider
+	if p.closed {
+		return
+	}
+	p.running.Go(func() {
+		select {
+		case <-time.After(lookAgain):
+			c.on(ev)
+		case <-p.stop.Done():
+		}
+	})
 }
 
 // look chooses the address of the port anew.

@@ -82,9 +82,10 @@ type queue interface {
 	poll(to []completion) ([]completion, error)
 	// arm makes the next completion end wait; those before it may not.
 	arm() error
-	// wait returns when something has completed since arm, or after wake.
+	// wait returns when something has completed since arm, or after wake; and now and then
+	// without either.
 	wait() error
-	// wake ends wait, now or the next time.
+	// wake ends wait, now and every time after.
 	wake()
 }
 

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -199,6 +200,7 @@ type queuePair struct {
 	cq      *C.struct_kv_cq
 	channel *C.struct_kv_comp_channel
 	events  *os.File
+	woken   atomic.Bool // for good
 	qpn     uint32
 	has     queueSize // at least what was asked for
 
@@ -304,9 +306,15 @@ func (p *queuePair) destroyQP() error {
 func (p *queuePair) arm() error { return p.adapter.call("ibv_req_notify_cq", C.kv_arm_cq(p.cq)) }
 
 func (p *queuePair) wait() error {
+	if err := p.events.SetReadDeadline(time.Now().Add(wakeEvery)); err != nil {
+		return err
+	}
+	if p.woken.Load() { // it may have been before the deadline was set
+		return nil
+	}
 	e, err := await(p.events, func() C.int { return C.kv_take_cq_event(p.channel) })
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil // woken
+		return nil // woken, or nothing for so long that it is looked at
 	}
 	if err != nil {
 		return err
@@ -314,7 +322,10 @@ func (p *queuePair) wait() error {
 	return p.adapter.call("ibv_get_cq_event", e)
 }
 
-func (p *queuePair) wake() { _ = p.events.SetReadDeadline(time.Unix(1, 0)) }
+func (p *queuePair) wake() {
+	p.woken.Store(true)
+	_ = p.events.SetReadDeadline(time.Unix(1, 0))
+}
 
 func (p *queuePair) poll(to []completion) ([]completion, error) {
 	n := C.kv_poll_cq(p.cq, pollMost, &p.batch[0])

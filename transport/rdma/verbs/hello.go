@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 
@@ -38,7 +39,10 @@ const (
 	answerWelcome = 1
 	answerNotYet  = 2 // this side has not called Connect; dial again
 	answerOver    = 3 // the generation is fenced, or is older than the present one
+	answerVersion = 4 // this side speaks another version of the channel
 )
+
+var errVersion = errors.New("the peer speaks another version of the channel")
 
 // hello is how a channel says what it belongs to.
 type hello struct {
@@ -67,8 +71,11 @@ func readHello(r io.Reader) (h hello, err error) {
 		return h, err
 	}
 	le := binary.LittleEndian
-	if m, v := le.Uint32(b[0:]), le.Uint16(b[4:]); m != helloMagic || v != helloVersion {
+	switch m, v := le.Uint32(b[0:]), le.Uint16(b[4:]); {
+	case m != helloMagic:
 		return h, fmt.Errorf("hello is %#x version %d, want %#x version %d", m, v, uint32(helloMagic), helloVersion)
+	case v != helloVersion:
+		return h, fmt.Errorf("%w: hello is %#x version %d, want %#x version %d", errVersion, m, v, uint32(helloMagic), helloVersion)
 	}
 	from, to := int(le.Uint16(b[6:])), int(le.Uint16(b[8:]))
 	switch {

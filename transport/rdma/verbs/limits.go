@@ -130,6 +130,14 @@ const (
 	// descriptor left.
 	acceptPause = 50 * time.Millisecond
 
+	// lookAgain is when a port is looked at again of which the kernel's files say less than
+	// its event.
+	lookAgain = 1 * time.Second
+
+	// wakeEvery is how long a stripe sleeps that nothing wakes: an interrupt that is lost
+	// costs that much, and not the room.
+	wakeEvery = 1 * time.Second
+
 	// watchEvery is how often the deadlines of chains are looked at.
 	watchEvery = 250 * time.Millisecond
 

@@ -135,6 +135,7 @@ func (s *session) refusedLocked(x *want, err error) {
 	s.provider.config.Log(Warn, fmt.Sprintf("session with %s: no stripe from %s to its rail %d: %v", s.id.Peer, s.provider.cards[x.from].name(), x.to, err))
 	x.putOffLocked(time.Now())
 	s.offeredLocked()
+	s.lastLocked(err)
 }
 
 // offeredLocked: an offer is over. With the last one of the handshake the session is up
@@ -313,11 +314,11 @@ func (s *session) onUpLocked() error {
 
 func (s *session) onGoneLocked(g *control.Gone) {
 	if st := s.stripeLocked(g.GetStripe()); st != nil {
-		st.peerGone = true
+		st.peerGone, st.peerHas = true, g.GetArrived()
 		st.strikeLocked(fmt.Errorf("verbs: the peer lost it: %s", clean(g.GetReason())))
 		return
 	}
-	s.backLocked(g.GetStripe())
+	s.backLocked(g.GetStripe(), g.GetArrived())
 }
 
 func (s *session) onRegionLocked(w *control.Region) error {

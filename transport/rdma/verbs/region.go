@@ -6,6 +6,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"google.golang.org/protobuf/proto"
+
 	"kvferry/transport/rdma"
 	"kvferry/transport/rdma/verbs/control"
 )
@@ -77,8 +79,15 @@ func (p *Provider) registerAll(m *rdma.Memory) (*region, error) {
 		_ = r.deregister()
 		return nil, err
 	}
+	if n := proto.Size(r.wire()); n > frameMost-frameSpare {
+		_ = r.deregister()
+		return nil, fmt.Errorf("verbs: register %d bytes: %d keys take a message of %d bytes, want at most %d: larger RegionBytes, or fewer ports", r.bytes, len(r.keys)*len(r.keys[0]), n, frameMost-frameSpare)
+	}
 	return r, nil
 }
+
+// frameSpare is what a frame has around a message, and an id that is not known yet.
+const frameSpare = 64
 
 func (r *region) deregister() error {
 	var errs []error

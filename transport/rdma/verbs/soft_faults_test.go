@@ -119,6 +119,7 @@ func (w *softWorld) disconnected(n *rdmatest.Node) error {
 // What a queue pair can do wrong while others are well costs its stripe and nothing
 // else: every write lands, no byte is wrong, and a stripe takes its place.
 func TestAStripeThatFailsIsReplaced(t *testing.T) {
+	tellsNothing := map[string]bool{"nothing completes": true, "nothing completes, and it says so": true, "polls fail": true}
 	for name, fail := range map[string]func(f *soft, q *softQueue){
 		"a part of a chain is posted": func(f *soft, q *softQueue) { q.partial = 2 },
 		"polls fail": func(f *soft, q *softQueue) {
@@ -140,8 +141,8 @@ func TestAStripeThatFailsIsReplaced(t *testing.T) {
 		"its destroy fails half-way": func(f *soft, q *softQueue) { q.halfway = 2; q.breakLocked() },
 	} {
 		for _, side := range []string{"a", "b"} {
-			if name == "nothing completes" && side == "b" {
-				continue // no stripe notices: see TestArrivalsThatTheDeviceDoesNotTellOf
+			if side == "b" && tellsNothing[name] {
+				continue // see TestArrivalsThatTheDeviceDoesNotTellOf, and the test below it
 			}
 			t.Run(name+", of "+side, func(t *testing.T) {
 				t.Parallel() // most of it is pauses
@@ -206,8 +207,8 @@ func TestArrivalsThatTheDeviceDoesNotTellOf(t *testing.T) {
 }
 
 // An arrival whose record has not come, as soft-RoCE of Linux 6.1 has told of one under
-// load, be it the first of its stripe: it is not counted, and the stripe is drained as
-// any other.
+// load, be it the first of its stripe: it is not counted, the stripe is drained as any
+// other, and the session ends.
 func TestAnArrivalWithoutItsRecord(t *testing.T) {
 	f := newSoft()
 	w := newSoftWorld(t, f, 1, 1)
@@ -220,7 +221,7 @@ func TestAnArrivalWithoutItsRecord(t *testing.T) {
 		f.mu.Unlock()
 	}
 	eventually(t, "the stripe is destroyed", func() bool {
-		w.A.MustLand(w.number, w.all(4)...) // until it had one of them
+		_ = w.a.Post(w.A.Session(w.number), w.all(4)) // until it had one of them
 		select {
 		case <-st.ended:
 			return true
@@ -228,11 +229,56 @@ func TestAnArrivalWithoutItsRecord(t *testing.T) {
 			return false
 		}
 	})
+	w.disconnected(w.A) // the sender counts on it, and it never comes
 	w.b.mu.Lock()
 	if st.arrived != 0 || st.refilled != st.flushed {
 		t.Errorf("the stripe counts %d arrivals; of %d receives %d have come back", st.arrived, st.refilled, st.flushed)
 	}
 	w.b.mu.Unlock()
+	w.Close()
+}
+
+// A stripe of a device that places bytes and does not tell is lost with what it has not told
+// of: the session ends, so that a fence has them written again.
+func TestArrivalsThatAreLostWithTheirStripe(t *testing.T) {
+	f := newSoft()
+	w := newSoftWorld(t, f, 1, 1)
+	victim := f.queuesOf("b0")[0]
+	f.mu.Lock()
+	victim.mute = true
+	f.mu.Unlock()
+	w.A.MustLand(w.number, w.all(16)...)
+	f.tell("b0", deviceEvent{kind: eventQueue, queue: victim.qpn, text: "completion queue error"})
+	if why := w.disconnected(w.A); !strings.Contains(why.Error(), "the peer was told of 0 arrivals of") {
+		t.Errorf("a is told %v", why)
+	}
+	w.disconnected(w.B)
+	w.A.Fence(w.number)
+	w.B.Fence(w.number)
+	w.number = w.Connect()
+	w.A.MustLand(w.number, w.all(16)...)
+	w.same()
+	w.B.Revoke(w.grant)
+	w.Close()
+}
+
+// A port that its event calls active before the kernel's files do is looked at again.
+func TestAPortThatIsActiveLate(t *testing.T) {
+	f := newSoft()
+	w := newSoftWorld(t, f, 2, 1, func(c *Config) { c.QueuePairs = 1 })
+	state := filepath.Join(w.a.config.Sysfs, "class/infiniband/a1/ports/1/state")
+	write := func(text string) {
+		if err := os.WriteFile(state, []byte(text+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("1: DOWN")
+	f.tell("a1", deviceEvent{kind: eventPort, port: 1, text: "port active"})
+	eventually(t, "one stripe", func() bool { return live(w.a, "b") == 1 })
+	write("4: ACTIVE")
+	eventually(t, "two stripes", func() bool { return live(w.a, "b") == 2 })
+	w.A.MustLand(w.number, w.all(8)...)
+	w.B.Revoke(w.grant)
 	w.Close()
 }
 
@@ -709,7 +755,7 @@ func TestMemoryThatOneDeviceRefuses(t *testing.T) {
 	}
 }
 
-// A peer that is too far behind in its protocol is not misread: both ends say why.
+// Two ports that cannot reach each other say why.
 func TestRailsThatDoNotFit(t *testing.T) {
 	f := newSoft()
 	a := softNode(t, f, "a", 1)

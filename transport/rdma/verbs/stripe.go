@@ -60,7 +60,9 @@ type stripe struct {
 	live     bool
 	started  bool // it has a poster and a reaper
 	ending   bool
-	peerGone bool // the peer's end is destroyed
+	peerGone bool   // the peer's end is destroyed
+	peerHas  uint64 // arrivals that the peer has counted, once that is so
+	landed   uint64 // chunks of this side
 	why      error
 	lost     time.Time
 	offered  time.Time
@@ -115,6 +117,11 @@ func (s *session) newStripe(number uint32, c *card, rail int) (*stripe, error) {
 		st.registered, err = c.nic.register(window{addr: st.recordsAddr(), bytes: uint64(records), dmabuf: -1}, access{remote: true})
 	}
 	if err != nil {
+		st.discard(err)
+		return nil, err
+	}
+	if st.size.Sends < st.size.Chain {
+		err := fmt.Errorf("verbs: a queue pair of %s holds %d requests, want at least %d: one with data and one that tells", c.name(), st.size.Sends, st.size.Chain)
 		st.discard(err)
 		return nil, err
 	}
@@ -505,35 +512,45 @@ func (st *stripe) goneLocked() {
 	if st.started {
 		s.provider.config.Log(Warn, fmt.Sprintf("session with %s: stripe %d by %s is lost: %v", s.id.Peer, st.number, st.card.name(), st.why))
 	}
-	s.tellLocked(&control.Frame{Body: &control.Frame_Gone{Gone: &control.Gone{Stripe: st.number, Reason: st.why.Error()}}})
-	x := &limbo{since: now, why: st.why}
+	s.tellLocked(&control.Frame{Body: &control.Frame_Gone{Gone: &control.Gone{Stripe: st.number, Reason: st.why.Error(), Arrived: st.arrived}}})
+	x := &limbo{since: now, why: st.why, landed: st.landed}
 	for _, c := range st.chunks {
 		c.write.inFlight--
 		c.write.lost++
 		x.chunks = append(x.chunks, *c)
 	}
-	if len(x.chunks) > 0 {
+	if st.started { // else the peer may have no end of it
 		s.limbo[st.number] = x
 	}
 	if st.peerGone {
-		s.backLocked(st.number)
+		s.backLocked(st.number, st.peerHas)
 	}
 	for _, c := range x.chunks {
 		s.settleLocked(c.write) // one that was stopped does not wait
 	}
+	s.lastLocked(st.why)
+}
+
+// lastLocked ends a session that has no stripe, and waits for none.
+func (s *session) lastLocked(why error) {
 	if s.state == up && s.pending == 0 && !slices.ContainsFunc(s.stripes, func(x *stripe) bool { return !x.ending }) {
-		s.leaveLocked(down, fmt.Errorf("its last stripe was lost: %w", st.why))
+		s.leaveLocked(down, fmt.Errorf("its last stripe was lost: %w", why))
 	}
 }
 
 // backLocked: neither end of a stripe is there any more, so what was unknown on it is
-// not: it goes again, by another.
-func (s *session) backLocked(stripe uint32) {
+// not: it goes again, by another. What has landed and the peer's device did not tell of is
+// never told of: the session ends, and the fence has the writers write again.
+func (s *session) backLocked(stripe uint32, arrived uint64) {
 	x := s.limbo[stripe]
 	if x == nil {
 		return
 	}
 	delete(s.limbo, stripe)
+	if arrived < x.landed {
+		s.leaveLocked(down, fmt.Errorf("verbs: the peer was told of %d arrivals of %d that have landed on a stripe that is lost: %w", arrived, x.landed, x.why))
+		return
+	}
 	for _, c := range x.chunks {
 		c.write.lost--
 		s.againLocked(&c)
@@ -624,6 +641,7 @@ func (st *stripe) completedLocked(id uint64) error {
 	st.used -= c.requests
 	st.onWay -= c.span.bytes
 	st.full = false
+	st.landed++
 	st.endChunkLocked(c, st.number)
 	return nil
 }

@@ -55,6 +55,7 @@ type chunk struct {
 // limbo is what was unknown on a stripe whose own end is destroyed, and the peer's not.
 type limbo struct {
 	chunks []chunk
+	landed uint64 // chunks that the peer has to have counted
 	since  time.Time
 	why    error
 }

@@ -802,6 +802,7 @@ type Gone struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Stripe        uint32                 `protobuf:"varint,1,opt,name=stripe,proto3" json:"stripe,omitempty"`
 	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Arrived       uint64                 `protobuf:"varint,3,opt,name=arrived,proto3" json:"arrived,omitempty"` // arrivals that this side has counted on it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -848,6 +849,13 @@ func (x *Gone) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *Gone) GetArrived() uint64 {
+	if x != nil {
+		return x.Arrived
+	}
+	return 0
 }
 
 // Region is memory of this side that grants refer to, before the first that does.
@@ -1642,10 +1650,11 @@ const file_kvferry_verbs_v1_control_proto_rawDesc = "" +
 	"\arefused\x18\x03 \x01(\tR\arefused\"\x1f\n" +
 	"\x05Ready\x12\x16\n" +
 	"\x06stripe\x18\x01 \x01(\rR\x06stripe\"\x04\n" +
-	"\x02Up\"6\n" +
+	"\x02Up\"P\n" +
 	"\x04Gone\x12\x16\n" +
 	"\x06stripe\x18\x01 \x01(\rR\x06stripe\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xa0\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\aarrived\x18\x03 \x01(\x04R\aarrived\"\xa0\x01\n" +
 	"\x06Region\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\x04R\aaddress\x12\x14\n" +
