@@ -80,7 +80,8 @@ type Config struct {
 	// Log is told what was chosen and what was lost; nil: nobody is.
 	Log func(level Level, text string)
 
-	fabric fabric // nil: libibverbs
+	fabric fabric        // nil: libibverbs
+	drain  time.Duration // drainTimeout, but in tests
 }
 
 // Level is how much a message matters.
@@ -110,6 +111,7 @@ func (c *Config) resolve() error {
 	c.Retries = cmp.Or(c.Retries, retriesDefault)
 	c.WindowWrites = cmp.Or(c.WindowWrites, windowWritesDefault)
 	c.Sysfs = cmp.Or(c.Sysfs, "/sys")
+	c.drain = cmp.Or(c.drain, drainTimeout)
 	if c.Log == nil {
 		c.Log = func(Level, string) {}
 	}

@@ -16,7 +16,7 @@ func TestConfigOfABindAlone(t *testing.T) {
 	want := Config{
 		Bind: "10.0.0.1:0", AdvertiseHost: "10.0.0.1", QueuePairs: 2, ChunkBytes: 4 << 20, RegionBytes: 2 << 30, Timeout: 14, Retries: 6,
 		WindowWrites: 256, StallTimeout: 6 * time.Second, GoneTimeout: 3 * time.Second, DestroyTimeout: 5 * time.Second,
-		DialTimeout: 5 * time.Second, HandshakeTimeout: 10 * time.Second, Sysfs: "/sys",
+		DialTimeout: 5 * time.Second, HandshakeTimeout: 10 * time.Second, Sysfs: "/sys", drain: drainTimeout,
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("got %+v, want %+v", c, want)
@@ -36,7 +36,7 @@ func TestConfigAtItsLimits(t *testing.T) {
 			DialTimeout: 24 * time.Hour, HandshakeTimeout: 24 * time.Hour, StrictOrdering: true,
 		},
 	} {
-		want.Bind, want.AdvertiseHost, want.Sysfs = "[::]:7000", "node-3", "/other"
+		want.Bind, want.AdvertiseHost, want.Sysfs, want.drain = "[::]:7000", "node-3", "/other", time.Second
 		got := want
 		if err := got.resolve(); err != nil {
 			t.Fatal(err)

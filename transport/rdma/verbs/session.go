@@ -382,8 +382,8 @@ func (s *session) overdueLocked(now time.Time) {
 	cfg := &s.provider.config
 	for _, st := range s.stripes {
 		switch idle := now.Sub(st.moved) > cfg.StallTimeout; {
-		case st.ending && st.started && len(st.chunks) > 0 && now.Sub(st.lost) > drainTimeout+cfg.DestroyTimeout:
-			s.leaveLocked(down, fmt.Errorf("verbs: %s: a queue pair that was lost, with writes on it, was not destroyed within %v: %w", st.card.name(), drainTimeout+cfg.DestroyTimeout, st.why))
+		case st.ending && st.started && len(st.chunks) > 0 && now.Sub(st.lost) > cfg.drain+cfg.DestroyTimeout:
+			s.leaveLocked(down, fmt.Errorf("verbs: %s: a queue pair that was lost, with writes on it, was not destroyed within %v: %w", st.card.name(), cfg.drain+cfg.DestroyTimeout, st.why))
 		case len(st.chunks) > 0 && idle:
 			st.strikeLocked(fmt.Errorf("verbs: %s: nothing completed within %v", st.card.name(), cfg.StallTimeout))
 		case st.live && st.sent == st.credit && idle: // all that was sent has landed

@@ -34,7 +34,7 @@ const softSize = 8 << 20
 
 func newSoftWorld(t *testing.T, f *soft, devicesA, devicesB int, change ...func(c *Config)) *softWorld {
 	t.Helper()
-	change = append([]func(c *Config){func(c *Config) { c.ChunkBytes = 256 << 10 }}, change...)
+	change = append([]func(c *Config){func(c *Config) { c.ChunkBytes, c.drain = 256<<10, 200*time.Millisecond }}, change...)
 	w := &softWorld{t: t, f: f, a: softNode(t, f, "a", devicesA, change...), b: softNode(t, f, "b", devicesB, change...)}
 	w.World = rdmatest.NewWorld(t, w.a, w.b)
 	w.number = w.Connect()

@@ -69,6 +69,7 @@ func newSwarm(t *testing.T, seed uint64) *swarm {
 	}
 	config := func(c *Config) {
 		c.ChunkBytes, c.QueuePairs = 4<<10<<s.rng.IntN(4), 1+s.rng.IntN(3)
+		c.drain = 50 * time.Millisecond
 		c.StallTimeout, c.GoneTimeout, c.DestroyTimeout = 300*time.Millisecond, 600*time.Millisecond, 600*time.Millisecond
 		c.Log = nil
 	}

@@ -419,7 +419,7 @@ func (st *stripe) isDying() bool {
 // is not read any more. A device that is dead brings nothing back.
 func (st *stripe) drain(done []completion) {
 	<-st.posted
-	for until := time.Now().Add(drainTimeout); time.Now().Before(until); {
+	for until := time.Now().Add(st.provider.config.drain); time.Now().Before(until); {
 		var err error
 		if done, err = st.queue.poll(done[:0]); err != nil {
 			return
