@@ -125,6 +125,7 @@ func TestFaultAPeerThatIsKilledEndsItsWritesAtOnce(t *testing.T) {
 	a.connect("b", 1, b.endpoint)
 	a.connected("b", 1)
 	flow := a.stream("b", 1, peerGrant, from, b.memory)
+	over := lose(t, "100%", "va", "vb") // so that some are on the way
 	b.signal(syscall.SIGKILL)
 	killed := time.Now()
 	why := a.disconnected("b", 1)
@@ -137,6 +138,7 @@ func TestFaultAPeerThatIsKilledEndsItsWritesAtOnce(t *testing.T) {
 	if err := b.wait(); err == nil {
 		t.Error("the peer ended well, want it killed")
 	}
+	over()
 	a.fence("b", 1)
 	a.close()
 }
