@@ -124,21 +124,24 @@ func TestFaultAPeerThatIsKilledEndsItsWritesAtOnce(t *testing.T) {
 	rdmatest.Randomize(from, 8)
 	a.connect("b", 1, b.endpoint)
 	a.connected("b", 1)
-	flow := a.stream("b", 1, peerGrant, from, b.memory)
-	over := lose(t, "100%", "va", "vb") // so that some are on the way
+	ws := a.all(1, peerGrant, from, b.memory, 64) // a quarter of a second, at least
+	a.post("b", 1, ws)
+	a.some(ws, 4)
 	b.signal(syscall.SIGKILL)
 	killed := time.Now()
 	why := a.disconnected("b", 1)
 	took := time.Since(killed)
-	ws := flow.end(false)
-	t.Logf("%d of %d writes had landed; after %s: %v", a.cutShort(ws), len(ws), took, why)
+	landed := a.cutShort(ws)
+	t.Logf("%d of %d writes had landed; after %s: %v", landed, len(ws), took, why)
+	if landed == len(ws) {
+		t.Error("all writes have landed: the peer was not killed in the middle of them")
+	}
 	if !strings.Contains(why.Error(), "channel") || took > 7*time.Second {
 		t.Errorf("a is told after %s: %v; want the end of the channel, within 7 s", took, why)
 	}
 	if err := b.wait(); err == nil {
 		t.Error("the peer ended well, want it killed")
 	}
-	over()
 	a.fence("b", 1)
 	a.close()
 }
@@ -148,8 +151,8 @@ func TestFaultAPeerThatIsKilledEndsItsWritesAtOnce(t *testing.T) {
 func TestFaultAPeerThatIsStoppedGoesOnLater(t *testing.T) {
 	inGuest(t)
 	a := listenGuest(t, "a", changed("a", func(c *Config) {
-		c.ChunkBytes = 8 << 10 // 2 stripes of 256 receives take 4 MiB, half of it
-		c.StallTimeout = 2 * time.Second
+		c.ChunkBytes = 8 << 10 // 2 stripes of 256 receives take 4 MiB, a quarter of it
+		c.StallTimeout = 20 * time.Second // so long it waits for a receive, too
 	}, "rxea"))
 	b := startPeer(t, "rxeb")
 	from := a.memory(peerBytes)
@@ -171,7 +174,7 @@ func TestFaultAPeerThatIsStoppedGoesOnLater(t *testing.T) {
 		defer a.p.mu.Unlock()
 		return !slices.ContainsFunc(a.p.sessions["b"].stripes, func(st *stripe) bool { return st.sent < st.credit })
 	})
-	time.Sleep(3 * time.Second) // above the stall timeout: what waits for a receive does not stall
+	time.Sleep(2 * time.Second)
 	if n := len(a.ends(ws)); n == len(ws) {
 		t.Error("all writes have ended while the peer was stopped")
 	}
@@ -232,7 +235,11 @@ func TestFaultABlackHoleEndsTheWrites(t *testing.T) {
 	over := lose(t, "100%", "va", "vb")
 	why := a.disconnected("b", 1)
 	ws := flow.end(false)
-	t.Logf("%d of %d writes had landed: %v", a.cutShort(ws), len(ws), why)
+	landed := a.cutShort(ws)
+	t.Logf("%d of %d writes had landed: %v", landed, len(ws), why)
+	if landed == len(ws) {
+		t.Error("all writes have landed through a hole")
+	}
 	if !strings.Contains(why.Error(), "of the path") {
 		t.Errorf("a is told %v, want that it is the path", why)
 	}
@@ -242,7 +249,8 @@ func TestFaultABlackHoleEndsTheWrites(t *testing.T) {
 	again(a, b, from, to, id)
 }
 
-// A hole that takes the channel, too, and a device that tries for 8 s: the writes end by the provider's own deadlines, and a fence of the receiver needs nobody.
+// A hole that takes the channel, too, and a device that tries for 8 s: the writes end by
+// the provider's own deadlines, and a fence of the receiver needs nobody.
 func TestFaultAFenceInABlackHole(t *testing.T) {
 	a, b, from, to, id := twoGuests(t, func(c *Config) {
 		c.Timeout, c.Retries, c.StallTimeout, c.GoneTimeout = 18, 6, 3*time.Second, 2*time.Second
@@ -253,7 +261,11 @@ func TestFaultAFenceInABlackHole(t *testing.T) {
 	fenced := slices.Clone(to.Memory.Bytes())
 	why := a.disconnected("b", 1)
 	ws := flow.end(false)
-	t.Logf("%d of %d writes had landed: %v", a.cutShort(ws), len(ws), why)
+	landed := a.cutShort(ws)
+	t.Logf("%d of %d writes had landed: %v", landed, len(ws), why)
+	if landed == len(ws) {
+		t.Error("all writes have landed through a hole")
+	}
 	if !strings.Contains(why.Error(), "nothing completed within 3s") {
 		t.Errorf("a is told %v, want the provider's own deadline", why)
 	}

@@ -24,7 +24,7 @@ import (
 // a line each, which it answers by stdout.
 const (
 	peerVariable = "KVFERRY_GUEST_PEER"
-	peerBytes    = faultBytes
+	peerBytes    = 2 * faultBytes
 )
 
 var peerGrant = rdma.GrantID{'p', 'e', 'e', 'r'}
