@@ -36,6 +36,7 @@ var mayImport = map[string]string{
 
 	"transport/rdma/verbs/control": "",
 
+	"sim":                 "kv transport/rdma messages pairing transfer cluster gossip actors framework",
 	"actors":              "kv transport/rdma messages pairing transfer framework",
 	"actors/transport":    "kv transport/rdma messages pairing transfer actors framework",
 	"actors/peers":        "kv transport/rdma messages pairing transfer actors framework",

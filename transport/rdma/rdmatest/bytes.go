@@ -211,7 +211,7 @@ func arrivalsAddUp(t *testing.T, w *World) {
 
 // tagsTakeTurns posts much under one tag, then little under another.
 func tagsTakeTurns(t *testing.T, w *World) {
-	const size = 16 << 20
+	const size = 8 << 20
 	number := w.Connect()
 	from, to := w.Register(w.A, size), w.Register(w.B, size)
 	g := w.Grant(w.B, Whole(to))

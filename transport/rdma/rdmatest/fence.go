@@ -13,7 +13,7 @@ func nothingLandsAfterFenced(t *testing.T, w *World) {
 	from, to := w.Register(w.A, size), w.Register(w.B, size)
 	from.Fill(clean)
 	g := w.Grant(w.B, Whole(to))
-	for round := range rounds {
+	for round := range Rounds {
 		number := w.Connect()
 		to.Fill(canary)
 		ws := w.stream(number, 1, g, from, to, 6)
@@ -58,7 +58,7 @@ func nothingIsReadAfterFenced(t *testing.T, w *World) {
 	from, to := w.Register(w.A, size), w.Register(w.B, size)
 	other, otherTo := w.Register(w.A, 1<<20), w.Register(w.B, 1<<20)
 	g, otherGrant := w.Grant(w.B, Whole(to)), w.Grant(w.B, Whole(otherTo))
-	for round := range rounds {
+	for round := range Rounds {
 		number := w.Connect()
 		from.Fill(clean)
 		to.Fill(canary)

@@ -197,7 +197,7 @@ func regionsInUseStay(t *testing.T, w *World) {
 	busy, busyTo := w.Register(w.A, large), w.Register(w.B, large)
 	g = w.Grant(w.B, Whole(busyTo))
 	var ws []*rdma.Write
-	for range 32 {
+	for range 8 {
 		ws = append(ws, w.Write(2, g, Contiguous(busy, 0, busyTo, 0, large)))
 	}
 	w.A.Post(number, ws...)

@@ -33,12 +33,14 @@ func (w *World) stream(number uint64, tag rdma.Tag, g rdma.GrantID, from, to Reg
 // later after the first byte has come.
 func afterSomeBytes(to Region, round int) {
 	b := to.Memory.Bytes()
-	for at, spins := round*len(b)/rounds, 0; b[at] == canary && spins < 1<<20; spins++ {
+	for at, spins := round*len(b)/Rounds, 0; b[at] == canary && spins < 1<<20; spins++ {
 		runtime.Gosched()
 	}
 }
 
-const rounds = 8
+// Rounds is how often what is to stop is stopped, each time later. A machine that is
+// emulated sets less.
+var Rounds = 8
 
 func nothingLandsAfterRevoked(t *testing.T, w *World) {
 	const size = 16 << 20
@@ -46,7 +48,7 @@ func nothingLandsAfterRevoked(t *testing.T, w *World) {
 	from, to := w.Register(w.A, size), w.Register(w.B, size)
 	from.Fill(clean)
 	refused := 0
-	for round := range rounds {
+	for round := range Rounds {
 		to.Fill(canary)
 		g := w.Grant(w.B, Whole(to))
 		ws := w.stream(number, 1, g, from, to, 4)
@@ -114,7 +116,7 @@ func nothingIsReadAfterQuiesced(t *testing.T, w *World) {
 	other, otherTo := w.Register(w.A, 1<<20), w.Register(w.B, 1<<20)
 	g, otherGrant := w.Grant(w.B, Whole(to)), w.Grant(w.B, Whole(otherTo))
 	other.Fill(clean)
-	for round := range rounds {
+	for round := range Rounds {
 		from.Fill(clean)
 		to.Fill(canary)
 		tag := rdma.Tag(100 + round)

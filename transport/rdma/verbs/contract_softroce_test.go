@@ -20,6 +20,7 @@ func TestSoftRoCEContract(t *testing.T) {
 	if err := loadFrom(libraryName); err != nil {
 		t.Fatal(err)
 	}
+	rdmatest.Rounds = 4
 	rdmatest.Run(t, func(t *testing.T) (a, b rdma.Provider) {
 		return listenSoft(t, "rxea"), listenSoft(t, "rxeb")
 	})
