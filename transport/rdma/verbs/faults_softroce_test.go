@@ -151,7 +151,7 @@ func TestFaultAPeerThatIsKilledEndsItsWritesAtOnce(t *testing.T) {
 func TestFaultAPeerThatIsStoppedGoesOnLater(t *testing.T) {
 	inGuest(t)
 	a := listenGuest(t, "a", changed("a", func(c *Config) {
-		c.ChunkBytes = 8 << 10 // 2 stripes of 256 receives take 4 MiB, a quarter of it
+		c.ChunkBytes = 8 << 10            // 2 stripes of 256 receives take 4 MiB, a quarter of it
 		c.StallTimeout = 20 * time.Second // so long it waits for a receive, too
 	}, "rxea"))
 	b := startPeer(t, "rxeb")
