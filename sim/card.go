@@ -39,6 +39,7 @@ type card struct {
 	p        *process
 	w        *world
 	sessions []*session
+	leaked   []*session // that a planted fault has not fenced
 	grants   map[rdma.GrantID]*grant
 	tags     map[*room]*tag
 }
@@ -340,13 +341,25 @@ func (s *session) giveUp(x *write) {
 func (w *world) land(q *piece, s *session, other *process, answer func(rdma.Outcome)) {
 	c := other.card
 	t := c.session(s.card.p.id)
+	for _, x := range c.leaked {
+		if x.peer == s.card.p.id && x.gen == s.gen {
+			t = x
+		}
+	}
+	if w.bug("sessions-by-name") && t == nil {
+		for _, x := range c.sessions {
+			if x.peer.Name == s.card.p.id.Name {
+				t = x
+			}
+		}
+	}
 	g := c.grants[q.write.grant]
 	if other.stopped && !other.dead && w.plan.card != remote { // it places them when it goes on
 		w.after(50*time.Millisecond, func() { w.land(q, s, other, answer) })
 		return
 	}
 	frozen := g != nil && w.now < g.frozen && s.gen == g.since
-	if other.dead || !frozen && (t == nil || t.gen != s.gen || t.over) {
+	if other.dead || !frozen && (t == nil || t.gen != s.gen && !w.bug("sessions-by-name") || t.over) {
 		w.after(cardRetry, func() { s.giveUp(q.write) })
 		return
 	}
@@ -355,7 +368,11 @@ func (w *world) land(q *piece, s *session, other *process, answer func(rdma.Outc
 		answer(rdma.Refused)
 		return
 	}
-	w.place(q, other, g)
+	if w.bug("arrival-before-bytes") {
+		w.after(20*time.Millisecond, func() { w.place(q, other, g) })
+	} else {
+		w.place(q, other, g)
+	}
 	w.after(0, func() {
 		answer(rdma.Landed)
 		if g != nil && !g.closed && t != nil && !t.over {
@@ -374,7 +391,7 @@ func (w *world) place(q *piece, other *process, g *grant) {
 	case g == nil:
 		w.fail("no-grant", "a write of %s lands at %s under a grant that is not there", q.write.room.id, other.id)
 		return
-	case g.closed, g.released:
+	case g.closed, g.released, g.room.letGo:
 		w.fail("after-close", "a byte of room %s lands at %s after its grant was closed", q.write.room.id, other.id)
 		return
 	case g.writer != q.write.session.card.p.id:
@@ -436,8 +453,10 @@ func (s *session) complete(x *write, o rdma.Outcome) {
 		return
 	}
 	x.done = true
-	s.writes = slices.DeleteFunc(s.writes, func(y *write) bool { return y == x })
-	ev := completion{id: x.id, gen: s.gen, outcome: o}
+	if o == rdma.Landed || !s.card.w.bug("window-leak") {
+		s.writes = slices.DeleteFunc(s.writes, func(y *write) bool { return y == x })
+	}
+	ev := completion{id: x.id, gen: s.gen, peer: s.peer, outcome: o}
 	if o == rdma.Landed {
 		for _, q := range x.pieces {
 			ev.arrivals = append(ev.arrivals, rdma.Arrival{Stripe: q.stripe, Count: 1})
@@ -459,6 +478,7 @@ func (s *session) complete(x *write, o rdma.Outcome) {
 type completion struct {
 	id       rdma.WriteID
 	gen      rdma.Generation
+	peer     messages.Node
 	outcome  rdma.Outcome
 	err      error
 	arrivals []rdma.Arrival
@@ -497,7 +517,7 @@ func (c *card) quiesce(r *room) {
 			}
 		}
 	}
-	if t.flying == 0 && t.asked {
+	if t.asked && (t.flying == 0 || c.w.bug("drained-is-quiet")) {
 		c.quiesced(r)
 	}
 }
@@ -506,6 +526,9 @@ func (c *card) quiesced(r *room) {
 	t := c.tags[r]
 	t.asked = false
 	unknown := slices.Clone(t.unknown)
+	if c.w.bug("unknown-is-quiet") {
+		unknown = nil
+	}
 	if len(t.unknown) == 0 {
 		delete(c.tags, r)
 	}
@@ -519,8 +542,22 @@ func (c *card) fence(peer messages.Node, g rdma.Generation) {
 		c.p.soon(func() { c.fenced(peer, g) })
 		return
 	}
+	l := c.p.link(peer)
+	if c.w.bug("gossip-is-fence") && l != nil && l.gone || c.w.bug("fence-does-nothing") { // what is on the way goes on
+		c.sessions = slices.DeleteFunc(c.sessions, func(x *session) bool { return x == s })
+		c.leaked = append(c.leaked, s)
+		c.p.soon(func() { c.fenced(peer, g) })
+		return
+	}
 	s.fencing = true
+	early := c.w.bug("fence-early")
+	if early {
+		c.p.soon(func() { c.fenced(peer, g) })
+	}
 	d := c.w.between(100*time.Microsecond, 5*time.Millisecond)
+	if early {
+		d = c.w.between(time.Millisecond, 500*time.Millisecond)
+	}
 	if !c.w.calm && c.w.chance(20) == 0 {
 		c.w.covered.add(coverSlowFence)
 		d = c.w.between(100*time.Millisecond, 1500*time.Millisecond)
@@ -539,7 +576,9 @@ func (c *card) fence(peer messages.Node, g rdma.Generation) {
 			}
 		}
 		s.hint()
-		c.p.do(func() { c.p.soon(func() { c.fenced(peer, g) }) })
+		if !early {
+			c.p.do(func() { c.p.soon(func() { c.fenced(peer, g) }) })
+		}
 	})
 }
 
@@ -555,7 +594,9 @@ func (c *card) fenced(peer messages.Node, gen rdma.Generation) {
 			continue
 		}
 		c.close(g)
-		c.p.soon(func() { g.room.onRevoked(g.id, true) })
+		if !c.w.bug("fence-closes-silently") {
+			c.p.soon(func() { g.room.onRevoked(g.id, true) })
+		}
 	}
 	if l := c.p.link(peer); l != nil {
 		c.p.step(l, pairing.Fenced{Generation: gen, Open: open})
@@ -609,6 +650,11 @@ func (c *card) revoke(id rdma.GrantID) {
 	}
 	g.revoked = true
 	s := c.session(g.writer)
+	if c.w.bug("revoke-does-nothing") {
+		g.revoked = false
+		c.p.soon(func() { g.room.onRevoked(id, true) })
+		return
+	}
 	switch {
 	case c.w.plan.card == stuck && s != nil && !c.w.calm && c.w.chance(4) == 0:
 		c.w.covered.add(coverStuckGrant)
@@ -621,7 +667,7 @@ func (c *card) revoke(id rdma.GrantID) {
 			}
 		})
 		c.p.soon(func() { g.room.onRevoked(id, false) })
-	case c.w.plan.card == remote && s != nil && !s.over:
+	case c.w.plan.card == remote && s != nil && !s.over && !c.w.bug("revoke-lies"):
 		c.p.soon(func() { g.room.onRevoked(id, false) })
 		g.asked = true
 		c.ask(g, s)

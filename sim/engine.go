@@ -129,6 +129,9 @@ func (e *engine) pair(r *room) {
 }
 
 func (e *engine) onPairDown(d pairing.PairDown) {
+	if e.p.w.bug("pair-kept") {
+		return
+	}
 	e.pairing, e.waits = nil, false
 	for _, r := range slices.Clone(e.rooms) {
 		if r.peer != "" {
@@ -168,6 +171,9 @@ func (e *engine) onSuspect(node messages.Node, suspect bool) {
 func (e *engine) onLinkFenced(node messages.Node, f pairing.FencedHere) {
 	for _, r := range slices.Clone(e.rooms) {
 		if at := r.at(node); len(at) > 0 {
+			if e.p.w.bug("open-grants-dropped") {
+				f.Open = nil
+			}
 			r.step(transfer.Fenced{Engines: at, Generation: f.Generation, Open: f.Open})
 		}
 	}
@@ -263,13 +269,21 @@ func (e *engine) admits(id messages.RoomID, from messages.Engine, body any, repl
 // keep holds what comes for a room that its caller has not opened.
 func (e *engine) keep(id messages.RoomID, from messages.Engine, body any, reply func(any)) {
 	if o, ok := body.(*messages.Outcome); ok {
+		if e.p.w.bug("unknown-failure-forgotten") {
+			reply(&messages.OutcomeAck{})
+			return
+		}
 		if from.Instance == e.id.Instance {
 			e.records.Put(e.p.time(), id, from.Instance, o)
 			reply(&messages.OutcomeAck{})
 		}
 		return
 	}
-	reply(e.early.Keep(e.p.time(), id, from, body))
+	ack := e.early.Keep(e.p.time(), id, from, body)
+	if e.p.w.bug("votes-dropped") {
+		e.early.Take(e.p.time(), id)
+	}
+	reply(ack)
 }
 
 func (e *engine) newest(number uint64) (uint32, bool) {
@@ -453,7 +467,11 @@ func (e *engine) receive(r *room, prefix, length uint64, at kv.Placement, giveUp
 
 func (w *world) newGrantID() (id rdma.GrantID) {
 	w.grants++
-	binary.BigEndian.PutUint64(id[:], w.grants)
+	n := w.grants
+	if w.bug("grant-ids-reused") {
+		n = w.grants % 3
+	}
+	binary.BigEndian.PutUint64(id[:], n)
 	return id
 }
 
@@ -472,7 +490,9 @@ func (e *engine) giveBack(r *room) {
 	e.held = slices.DeleteFunc(e.held, func(x *room) bool { return x == r })
 	e.eachRow(r.place, 0, tokensMost, func(_ kv.Row, b []byte) { e.poison(b) })
 	e.pools.Give(r.place)
-	e.serve()
+	if !e.p.w.bug("waiters-forgotten") {
+		e.serve()
+	}
 }
 
 // eachRow visits the rows of a placement.

@@ -246,6 +246,9 @@ func (p *process) submit(peer messages.Node, body any) {
 
 // open begins to speak with a peer.
 func (p *process) open(peer messages.Node, address string) {
+	if p.w.bug("dedupe-by-address") && slices.ContainsFunc(p.links, func(l *link) bool { return l.address == address }) {
+		return
+	}
 	if l := p.link(peer); l != nil {
 		if l.gone {
 			l.again = true
@@ -336,6 +339,9 @@ func (p *process) lost(peer messages.Node, cause *messages.Cause) {
 	p.soon(func() {
 		p.direct(pairing.LinkLost{Node: peer, Cause: cause})
 		for _, x := range p.engines {
+			if p.w.bug("suspects-kept") {
+				continue
+			}
 			x.suspects = slices.DeleteFunc(x.suspects, func(n messages.Node) bool { return n == peer })
 		}
 	})

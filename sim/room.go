@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"kvferry/kv"
 	"kvferry/messages"
@@ -108,7 +109,9 @@ func (r *room) do(effect transfer.Effect) {
 		id := e.readMeta(f.Row)
 		p.soon(func() { r.step(transfer.MetaRead{Room: id}) })
 	case transfer.Record:
-		e.records.Put(p.time(), r.id, r.peer, f.Outcome)
+		if !w.bug("records-forgotten") {
+			e.records.Put(p.time(), r.id, r.peer, f.Outcome)
+		}
 		r.outcome = f.Outcome
 	case transfer.Tombstone:
 		if !w.bug("no-tombstone") {
@@ -187,6 +190,9 @@ func (r *room) grantClosed(id rdma.GrantID) { delete(r.grants, id) }
 func (r *room) onNotTaken(id rdma.WriteID, err error) { r.step(transfer.NotTaken{Write: id, Err: err}) }
 
 func (r *room) onWritten(c completion) {
+	if c.outcome == rdma.Unknown && r.engine.p.w.bug("repost-without-fence") {
+		defer r.step(transfer.NewGeneration{Engines: r.at(c.peer), Number: c.gen.Number + 1})
+	}
 	r.step(transfer.Written{Write: c.id, Generation: c.gen, Outcome: c.outcome, Err: c.err, Arrivals: c.arrivals})
 }
 
@@ -206,7 +212,7 @@ func (r *room) onQuiesced(unknown []rdma.Generation) {
 
 // unpin is the machine letting go of source pages.
 func (r *room) unpin() {
-	if !r.holding {
+	if !r.holding || r.letGo {
 		return // a grant alone had opened it
 	}
 	r.letGo = true
@@ -217,6 +223,9 @@ func (r *room) unpin() {
 func (r *room) release() {
 	w := r.engine.p.w
 	if r.declines {
+		return
+	}
+	if r.letGo && (w.bug("free-on-abort") || w.bug("release-by-deadline")) {
 		return
 	}
 	if r.letGo {
@@ -239,7 +248,7 @@ func (r *room) give() {
 	if !r.letGo {
 		return
 	}
-	if r.freed || r.leg == nil {
+	if r.freed || r.leg == nil || r.engine.p.w.bug("free-ignored") {
 		r.engine.giveBack(r)
 		return
 	}
@@ -264,6 +273,19 @@ func (r *room) finish(f transfer.Finish) {
 	w.truth(r.id).heard(r, f)
 	if r.leg != nil {
 		r.leg.finished(f)
+	}
+	failed := !f.Outcome.GetComplete() && r.holding && !r.letGo
+	switch {
+	case failed && !r.engine.prefill && w.bug("free-on-abort"), failed && r.engine.prefill && w.bug("unpin-early"):
+		r.letGo = true
+		r.give()
+	case failed && w.bug("release-by-deadline"):
+		w.after(300*time.Millisecond, func() {
+			if !r.letGo && r.holding {
+				r.letGo = true
+				r.give()
+			}
+		})
 	}
 }
 

@@ -35,7 +35,7 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newDemoCommand(), newRunCommand(), newCheckCommand(), newPlanCommand(), newModelsCommand(), newDoctorCommand(), newBenchCommand(), newVersionCommand())
+	root.AddCommand(newDemoCommand(), newRunCommand(), newCheckCommand(), newPlanCommand(), newModelsCommand(), newDoctorCommand(), newSimCommand(), newBenchCommand(), newVersionCommand())
 	return root
 }
 
