@@ -9,31 +9,34 @@ import (
 	"kvferry/transport/rdma"
 )
 
-// A fence of a generation that never was leaves nothing open itself; but a room takes a
-// grant that is not listed for closed, and one that an earlier generation has left open is
-// not.
-func TestAFenceOfNothingListsWhatIsOpen(t *testing.T) {
+// A room takes a grant that a fence does not list for closed. So a Link that is asked for a
+// fence of what is fenced, or never was, or was of a Link before it, does not answer by
+// itself: an earlier generation may have left the grant open, and only the provider knows.
+func TestAFenceOfNothingIsTheProvidersToAnswer(t *testing.T) {
 	now := time.Unix(100, 0)
 	l := NewLink(now, LinkConfig{
 		Self: messages.Node{Name: "a", Incarnation: 1}, Peer: messages.Node{Name: "b", Incarnation: 1}, Cluster: "test", Nonce: func() uint64 { return 7 },
 	})
-	third, open := rdma.Generation{Number: 3}, []rdma.OpenGrant{{Grant: rdma.GrantID{9}, Reason: "a process is stopped inside a copy"}}
-	l.Step(now, Fenced{Generation: third, Open: open})
-	for _, g := range []rdma.Generation{third, {Number: 4}, {}} {
-		var got []rdma.OpenGrant
+	open := []rdma.OpenGrant{{Grant: rdma.GrantID{9}, Reason: "a process is stopped inside a copy"}}
+	for _, g := range []rdma.Generation{{Number: 3}, {Number: 4}, {}} {
+		asked := false
 		for _, e := range l.Step(now, FenceWanted{Generation: g}) {
-			if f, ok := e.(FencedHere); ok {
-				got = f.Open
+			switch e := e.(type) {
+			case FencedHere:
+				t.Errorf("generation %s: it answers %+v by itself", g, e)
+			case FenceSession:
+				asked = e.Generation == g
 			}
 		}
-		if !reflect.DeepEqual(got, open) {
-			t.Errorf("of generation %s open are %v, want %v", g, got, open)
+		if !asked {
+			t.Errorf("generation %s: the provider is not asked", g)
 		}
-	}
-	l.Step(now, Fenced{Generation: rdma.Generation{Number: 5}}) // it could close all
-	for _, e := range l.Step(now, FenceWanted{Generation: rdma.Generation{Number: 6}}) {
-		if f, ok := e.(FencedHere); ok && len(f.Open) > 0 {
-			t.Errorf("open are %v after a fence that closed all", f.Open)
+		told := false
+		for _, e := range l.Step(now, Fenced{Generation: g, Open: open}) {
+			told = told || reflect.DeepEqual(e, FencedHere{Generation: g, Open: open})
+		}
+		if !told {
+			t.Errorf("generation %s: what the provider says is not told", g)
 		}
 	}
 }

@@ -49,9 +49,8 @@ type Link struct {
 	failed    map[string]time.Time
 	blamed    map[string]string // the reason that was told last, by provider
 
-	// Fences that have not returned, and what those that have left open.
+	// Fences that have not returned.
 	fences []rdma.Generation
-	fenced []FencedHere // the last, and those with open grants
 
 	// Leaving and ending.
 	leaving string    // the reason that our Bye gives

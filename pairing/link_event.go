@@ -36,8 +36,9 @@ type (
 	}
 
 	// FenceWanted asks for the end of a generation; zero is whichever is up. What
-	// several ask for at once is one fence. Answered by FencedHere; at once if
-	// that generation, or with zero every generation, is fenced already.
+	// several ask for at once is one fence. Answered by FencedHere: if that generation,
+	// or with zero every generation, is fenced already, the provider is asked what is
+	// open all the same.
 	FenceWanted struct {
 		Generation rdma.Generation
 		Reason     string

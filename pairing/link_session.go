@@ -107,22 +107,10 @@ func (l *Link) onFenced(ev Fenced) {
 	if n := slices.Index(l.fences, ev.Generation); n >= 0 {
 		l.fences = slices.Delete(l.fences, n, n+1)
 	}
-	here := FencedHere(ev)
-	l.fenced = slices.DeleteFunc(l.fenced, func(f FencedHere) bool {
-		return f.Generation == ev.Generation || len(f.Open) == 0
-	})
-	l.fenced = append(l.fenced, here)
-	if len(l.fenced) > maxFenced {
-		l.fenced = l.fenced[1:]
-	}
-	l.emit(here)
+	l.emit(FencedHere(ev))
 }
 
-// maxFenced bounds the fences of which a Link remembers what they left open:
-// a provider that cannot close grants fence after fence is broken.
-const maxFenced = 64
-
-// onFenceWanted ends a generation, or says that it is fenced.
+// onFenceWanted ends a generation, or has the provider say that it is fenced.
 func (l *Link) onFenceWanted(ev FenceWanted) {
 	whichever := ev.Generation == rdma.Generation{}
 	switch {
@@ -135,16 +123,8 @@ func (l *Link) onFenceWanted(ev FenceWanted) {
 		// Agreed to, but not opened: it never will be.
 		l.drop(l.cause(messages.CauseKind_CAUSE_TRANSPORT, "fenced: "+ev.Reason))
 	}
-	here := FencedHere{Generation: ev.Generation}
-	if n := len(l.fenced); n > 0 {
-		// Nothing of this generation moves; what an earlier one left open is open still,
-		// and who asks takes what is not listed for closed.
-		here.Open = l.fenced[n-1].Open
-	}
-	for _, f := range l.fenced {
-		if whichever || f.Generation == ev.Generation {
-			here = f
-		}
-	}
-	l.emit(here)
+	// Nothing of this generation moves. But what an earlier one has left open, of an earlier
+	// Link perhaps, is open still, and who asks takes what is not listed for closed: only
+	// the provider knows.
+	l.fence(ev.Generation)
 }

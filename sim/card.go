@@ -538,8 +538,8 @@ func (c *card) quiesced(r *room) {
 // fence ends a generation at this side. It needs nobody.
 func (c *card) fence(peer messages.Node, g rdma.Generation) {
 	s := c.session(peer)
-	if s == nil || s.gen != g {
-		c.p.soon(func() { c.fenced(peer, g) })
+	if s == nil || s.gen != g { // it moves nothing; what is open, is
+		c.p.soon(func() { c.answerFence(peer, g, c.left(peer)) })
 		return
 	}
 	l := c.p.link(peer)
@@ -598,9 +598,23 @@ func (c *card) fenced(peer messages.Node, gen rdma.Generation) {
 			c.p.soon(func() { g.room.onRevoked(g.id, true) })
 		}
 	}
+	c.answerFence(peer, gen, open)
+}
+
+func (c *card) answerFence(peer messages.Node, gen rdma.Generation, open []rdma.OpenGrant) {
 	if l := c.p.link(peer); l != nil {
 		c.p.step(l, pairing.Fenced{Generation: gen, Open: open})
 	}
+}
+
+// left is the grants of a peer that a revoke has left open.
+func (c *card) left(peer messages.Node) (open []rdma.OpenGrant) {
+	for _, g := range c.sorted() {
+		if g.writer == peer && g.revoked && !g.closed {
+			open = append(open, rdma.OpenGrant{Grant: g.id, Reason: "it was left open"})
+		}
+	}
+	return open
 }
 
 // sorted is the grants in the order in which they were drawn.
