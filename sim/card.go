@@ -269,10 +269,10 @@ func (s *session) begin(x *write) {
 // notTaken gives a write back.
 func (x *write) notTaken() {
 	p := x.room.engine.p
+	p.soon(func() { x.room.onNotTaken(x.id, errDown) })
 	if x.session != nil {
 		p.card.ended(x, rdma.NotPosted)
 	}
-	p.soon(func() { x.room.onNotTaken(x.id, errDown) })
 }
 
 // leave reads the sources of a piece, and sends it.
@@ -465,8 +465,8 @@ func (s *session) complete(x *write, o rdma.Outcome) {
 		ev.err = errDown
 	}
 	p := s.card.p
-	p.card.ended(x, o)
 	p.do(func() { p.soon(func() { x.room.onWritten(ev) }) })
+	p.card.ended(x, o) // what it tells comes behind
 	for len(s.queue) > 0 && len(s.writes) < cardWindow && s.up && !s.broken && !s.fencing {
 		next := s.queue[0]
 		s.queue = s.queue[1:]
