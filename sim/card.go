@@ -742,7 +742,7 @@ func (c *card) closeIfEnded(peer messages.Node, id rdma.GrantID) {
 	owner := w.life(peer)
 	g := owner.card.grants[id]
 	t := c.session(peer)
-	if g == nil || !g.asked || t == nil || t.broken || owner.dead {
+	if g == nil || !g.asked || t == nil || t.broken || t.fencing || owner.dead {
 		return
 	}
 	if s := owner.card.session(c.p.id); s == nil || s.told[id] {
