@@ -29,8 +29,7 @@ type room struct {
 	closed   bool
 	ending   bool                  // its writes are being quiesced, and then it is forgotten
 	grants   map[rdma.GrantID]bool // that may be written under
-	posted   bool
-	granted  bool // a receiver counts on it; else it is no participant
+	granted  bool                  // a receiver counts on it; else it is no participant
 }
 
 func (r *room) who() string { return r.engine.name() }
@@ -167,7 +166,6 @@ func (r *room) post(f transfer.Post) {
 		w.fail("read-after-free", "room %s posts from pages that it does not hold", r.id)
 		return
 	}
-	r.posted = true
 	node := r.nodeOf(f.To)
 	r.engine.p.soon(func() { r.engine.p.card.post(r, node, f.Write, f.Grant, f.Copies) })
 }
