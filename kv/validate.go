@@ -303,7 +303,7 @@ func (v *validator) metaRow(e *Engine) {
 		return
 	}
 	end, ok := extent(m.Offset, m.Rows, m.RowBytes, m.RowBytes)
-	v.inside(e, "", "metadata rows", m.Region, m.Offset, end, ok)
+	v.inside(e, "", func() string { return "metadata rows" }, m.Region, m.Offset, end, ok)
 	if v.meta == 0 {
 		v.meta, v.metaOf = m.RowBytes, e.Rank
 	}
@@ -326,10 +326,10 @@ func extent(offset uint64, count uint32, stride, width uint64) (uint64, bool) {
 }
 
 // inside refuses memory that is beyond its region.
-func (v *validator) inside(e *Engine, component, what string, region uint32, offset, end uint64, fits bool) {
+func (v *validator) inside(e *Engine, component string, what func() string, region uint32, offset, end uint64, fits bool) {
 	if uint64(region) >= uint64(len(e.RegionBytes)) {
 		v.refuse("region", component, strconv.FormatUint(uint64(region), 10), "rank %v: %s are in region %d, want below the %d regions of the engine",
-			e.Rank, what, region, len(e.RegionBytes))
+			e.Rank, what(), region, len(e.RegionBytes))
 		return
 	}
 	if size := e.RegionBytes[region]; !fits || end > size {
@@ -338,6 +338,6 @@ func (v *validator) inside(e *Engine, component, what string, region uint32, off
 			ends = "beyond 2^64"
 		}
 		v.refuse("offset", component, strconv.FormatUint(offset, 10), "rank %v: %s begin at byte %d and end at %s, want within the %d bytes of region %d",
-			e.Rank, what, offset, ends, size, region)
+			e.Rank, what(), offset, ends, size, region)
 	}
 }

@@ -39,7 +39,8 @@ func (v *validator) shard(e *Engine, s *Shard, c *Component) {
 			return
 		}
 		end, fits := extent(t.Offset, t.Pages, s.PageStride, span)
-		v.inside(e, s.Component, fmt.Sprintf("the %d pages of %s layer %d", t.Pages, s.Component, t.Layer), t.Region, t.Offset, end, fits)
+		what := func() string { return fmt.Sprintf("the %d pages of %s layer %d", t.Pages, s.Component, t.Layer) }
+		v.inside(e, s.Component, what, t.Region, t.Offset, end, fits)
 	}
 }
 

@@ -67,6 +67,7 @@ func (d *Directory) onCatalogAck(from messages.Node, a *messages.CatalogAck) {
 		return
 	}
 	n.catalog.acked = max(n.catalog.acked, a.GetVersion())
+	d.unchanged = a.GetVersion() != d.version || n.refusedBy == a.GetRefused()
 	if a.GetVersion() == d.version {
 		n.refusedBy = a.GetRefused()
 	}

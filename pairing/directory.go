@@ -19,6 +19,7 @@ type Directory struct {
 
 	neighbors map[messages.Node]*neighbor
 	seats     map[place]*seat
+	ordered   []*seat            // of them, by place
 	rosters   map[string]*roster // by instance; those with an engine at least
 	pairs     map[pairName]*pair
 
@@ -28,6 +29,7 @@ type Directory struct {
 	sequence uint64 // of our last word on any pair
 
 	contested []*seat // taken, and others would have them; of this step
+	unchanged bool    // this step changed nothing that a roster or a pair follows from
 
 	stale  map[string]bool            // instances whose roster is to be built anew
 	causes map[string]*messages.Cause // why the roster of an instance changed last
@@ -75,7 +77,7 @@ func NewDirectory(c DirectoryConfig) *Directory {
 // Step takes one event at a time that never goes back, and returns what is to be
 // done, in order.
 func (d *Directory) Step(now time.Time, ev DirectoryEvent) []DirectoryEffect {
-	d.now, d.out = now, nil
+	d.now, d.out, d.unchanged = now, nil, false
 	switch ev := ev.(type) {
 	case Attach:
 		d.onAttach(ev.Description)
@@ -106,8 +108,10 @@ func (d *Directory) Step(now time.Time, ev DirectoryEvent) []DirectoryEffect {
 	default:
 		panic(fmt.Sprintf("pairing: directory event %T", ev))
 	}
-	d.rebuild()
-	d.review()
+	if !d.unchanged {
+		d.rebuild()
+		d.review()
+	}
 	d.speakAll()
 	return d.out
 }

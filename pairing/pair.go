@@ -36,7 +36,8 @@ const maxWordReasons = 64
 // review considers every pair.
 func (d *Directory) review() {
 	var prefills, decodes []*roster
-	for _, r := range d.ordered() {
+	for _, instance := range sorted(d.rosters, compareStrings) {
+		r := d.rosters[instance]
 		if r.role == messages.Role_ROLE_PREFILL {
 			prefills = append(prefills, r)
 		} else {
@@ -74,14 +75,6 @@ func (d *Directory) review() {
 			delete(d.causes, instance)
 		}
 	}
-}
-
-func (d *Directory) ordered() []*roster {
-	var rs []*roster
-	for _, instance := range sorted(d.rosters, compareStrings) {
-		rs = append(rs, d.rosters[instance])
-	}
-	return rs
 }
 
 // bury ends a pair of which an instance is gone.
@@ -337,7 +330,8 @@ func (d *Directory) onReadiness(from messages.Node, w *messages.Readiness) {
 		d.emit(Ignored{From: from, Field: "words", Got: fmt.Sprint(len(n.words) + 1), Want: fmt.Sprintf("at most %d", d.c.Limits.Words)})
 		return
 	}
-	if known.GetSequence() < w.GetSequence() {
+	d.unchanged = known.GetSequence() >= w.GetSequence()
+	if !d.unchanged {
 		n.words[name] = w
 		known = w
 	}
@@ -386,4 +380,5 @@ func (d *Directory) onReadinessAck(from messages.Node, a *messages.ReadinessAck)
 	}
 	b := n.owed[name]
 	b.acked = max(b.acked, a.GetSequence())
+	d.unchanged = true
 }

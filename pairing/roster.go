@@ -79,7 +79,9 @@ func gather(instance string, seats []*seat) *roster {
 		if !slices.Contains(r.nodes, c.node) {
 			r.nodes = append(r.nodes, c.node)
 		}
-		r.agree(first, c)
+		if c != first {
+			r.agree(first, c)
+		}
 		for _, u := range s.unfenced {
 			r.gaps = append(r.gaps, gap{"fence", c.Engine.String(), fmt.Sprintf(
 				"engine %s waits for the fence of generation %s with node %s, which served a former one", c.Engine, u.generation, u.node)})

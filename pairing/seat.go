@@ -53,16 +53,20 @@ func (d *Directory) seat(p place) *seat {
 	if s == nil {
 		s = &seat{place: p}
 		d.seats[p] = s
+		i, _ := slices.BinarySearchFunc(d.ordered, p, seatAt)
+		d.ordered = slices.Insert(d.ordered, i, s)
 	}
 	return s
 }
 
 // inOrder calls f for every seat, in the order of places.
 func (d *Directory) inOrder(f func(*seat)) {
-	for _, p := range sorted(d.seats, place.compare) {
-		f(d.seats[p])
+	for _, s := range slices.Clone(d.ordered) { // f may take it away
+		f(s)
 	}
 }
+
+func seatAt(s *seat, p place) int { return s.place.compare(p) }
 
 // settle decides who holds a place, as far as that can be decided now. The
 // incarnations of the contenders are compared for being equal and never for
@@ -87,6 +91,8 @@ func (d *Directory) settle(s *seat) {
 	}
 	if s.empty() {
 		delete(d.seats, s.place)
+		i, _ := slices.BinarySearchFunc(d.ordered, s.place, seatAt)
+		d.ordered = slices.Delete(d.ordered, i, i+1)
 	}
 }
 

@@ -266,6 +266,7 @@ func (n *node) tell(ev DirectoryEvent) {
 		before = statesOf(n.dir)
 	}
 	effects := n.dir.Step(n.w.now, ev)
+	n.w.checkReviewed(n, ev)
 	if n.w.seen != nil {
 		n.w.compareStates(before, statesOf(n.dir), ev)
 	}
@@ -273,6 +274,26 @@ func (n *node) tell(ev DirectoryEvent) {
 		n.order(e)
 	}
 	n.arm(n.dir, func() { n.tell(Tick{}) })
+}
+
+// checkReviewed checks that nothing is left to say of any pair: a step that reviews none
+// must have changed none.
+func (w *world) checkReviewed(n *node, ev DirectoryEvent) {
+	d := n.dir
+	owed := func() (k int) {
+		for _, o := range d.neighbors {
+			k += len(o.owed)
+		}
+		return k
+	}
+	said, sequence, owes := d.out, d.sequence, owed()
+	d.out = nil
+	d.rebuild()
+	d.review()
+	if len(d.out) > 0 || d.sequence != sequence || owed() != owes {
+		w.violate("%s: after %T there was something left to say of a pair: %v", n.id, ev, d.out)
+	}
+	d.out = said
 }
 
 // post tells the Directory after what is being done now, as one actor tells

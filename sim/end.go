@@ -51,7 +51,7 @@ func (w *world) open() string {
 		}
 		for _, e := range p.engines {
 			if why := e.holding(); why != "" {
-				return fmt.Sprintf("%s: %s", e.name(), why)
+				return fmt.Sprintf("%s: %s", e.name, why)
 			}
 		}
 		if n := len(p.card.grants); n > 0 {

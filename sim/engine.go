@@ -23,6 +23,7 @@ const (
 // engine is an engine's actor, as far as rooms see it.
 type engine struct {
 	p        *process
+	name     string
 	id       messages.Engine
 	prefill  bool
 	instance *kv.Instance
@@ -44,9 +45,10 @@ type engine struct {
 
 func newEngine(p *process, id messages.Engine, prefill bool, i *kv.Instance, k *kv.Engine) *engine {
 	e := &engine{
-		p: p, id: id, prefill: prefill, instance: i, kv: k, memory: make([]byte, k.RegionBytes[0]),
+		p: p, name: p.id.Name + "/" + id.Rank.String(), id: id, prefill: prefill, instance: i, kv: k, memory: make([]byte, k.RegionBytes[0]),
 		pools: actors.NewPools(i, id.Rank, k.Meta.Rows), records: actors.NewRecords(256, time.Minute), early: transfer.NewEarlyVotes(p.w.plan.limits),
 	}
+	e.queued = alarm{p: p, due: e.waiting.Due, tick: e.serve}
 	e.poison(e.memory)
 	return e
 }
@@ -60,8 +62,6 @@ func (e *engine) poison(b []byte) {
 		b[i] = with
 	}
 }
-
-func (e *engine) name() string { return e.p.id.Name + "/" + e.id.Rank.String() }
 
 func (e *engine) attached(id messages.Engine) {
 	if id == e.id {
@@ -389,7 +389,7 @@ func (e *engine) serve() {
 		e.dequeue(l)
 		e.begin(l, at)
 	}
-	e.p.arm(&e.queued, e.waiting.Due(), e.serve, e.waiting.Due)
+	e.queued.arm()
 }
 
 func (e *engine) dequeue(l *leg) { e.waiting.Remove(func(x *leg) bool { return x == l }) }
@@ -433,7 +433,7 @@ func (e *engine) beginSend(id messages.RoomID, l *leg) *room {
 	m, effects := transfer.NewSender(e.p.time(), transfer.SenderConfig{Self: e.id, Room: id, Limits: e.p.w.plan.limits, Announced: l != nil})
 	r.machine = m
 	r.carry(effects)
-	r.arm()
+	r.alarm.arm()
 	return r
 }
 
@@ -462,7 +462,7 @@ func (e *engine) receive(r *room, prefix, length uint64, at kv.Placement, giveUp
 	for _, v := range e.early.Take(e.p.time(), r.id) {
 		r.step(v)
 	}
-	r.arm()
+	r.alarm.arm()
 }
 
 func (w *world) newGrantID() (id rdma.GrantID) {
@@ -476,7 +476,8 @@ func (w *world) newGrantID() (id rdma.GrantID) {
 }
 
 func (e *engine) newRoom(id messages.RoomID, l *leg) *room {
-	r := &room{engine: e, id: id, leg: l, grants: map[rdma.GrantID]bool{}}
+	r := &room{engine: e, id: id, leg: l, name: id.String(), grants: map[rdma.GrantID]bool{}}
+	r.alarm = alarm{p: e.p, due: r.due, tick: func() { r.step(transfer.Tick{}) }}
 	if l != nil {
 		l.room = r
 	}

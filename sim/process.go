@@ -37,6 +37,9 @@ type process struct {
 
 // alarm is when something is to be woken.
 type alarm struct {
+	p     *process
+	due   func() time.Time // by its clock; zero for never
+	tick  func()
 	at    time.Duration
 	armed bool
 	order uint64 // of the newest
@@ -69,6 +72,7 @@ func (w *world) start(h *host) *process {
 	p.card = newCard(p)
 	p.view = cluster.NewView(p.member())
 	p.directory = pairing.NewDirectory(pairing.DirectoryConfig{Self: p.id})
+	p.dirAlarm = alarm{p: p, due: p.directory.Deadline, tick: func() { p.direct(pairing.Tick{}) }}
 	for _, at := range h.engines {
 		p.attach(at)
 	}
@@ -100,31 +104,36 @@ func (p *process) do(what func()) {
 // soon is a message from one of its actors to another.
 func (p *process) soon(what func()) { p.w.after(0, func() { p.do(what) }) }
 
-// arm has tick called at a deadline, unless it moves.
-func (p *process) arm(a *alarm, deadline time.Time, tick func(), due func() time.Time) {
-	if deadline.IsZero() {
+// arm has tick called when it is due, unless that moves.
+func (a *alarm) arm() {
+	due := a.due()
+	if due.IsZero() {
 		return
 	}
-	at := p.host.clock.when(p.w.now, deadline)
+	at := a.p.host.clock.when(a.p.w.now, due)
 	if a.armed && a.at <= at {
 		return // it looks again then
 	}
 	a.at, a.armed = at, true
 	a.order++
 	order := a.order
-	p.w.queue.put(at, func() {
-		p.do(func() {
-			if order != a.order {
-				return
-			}
-			a.armed = false
-			if d := due(); d.IsZero() || d.After(p.time()) {
-				p.arm(a, d, tick, due)
-				return
-			}
-			tick()
-		})
-	})
+	a.p.w.queue.put(at, func() { a.ring(order) })
+}
+
+func (a *alarm) ring(order uint64) {
+	if a.p.stopped {
+		a.p.do(func() { a.ring(order) })
+		return
+	}
+	if a.p.dead || order != a.order {
+		return
+	}
+	a.armed = false
+	if due := a.due(); due.IsZero() || due.After(a.p.time()) {
+		a.arm()
+		return
+	}
+	a.tick()
 }
 
 // crash ends it: nothing of its memory is there any more.
@@ -165,7 +174,7 @@ func (p *process) direct(ev pairing.DirectoryEvent) {
 	for _, effect := range p.directory.Step(p.time(), ev) {
 		p.ordered(effect)
 	}
-	p.arm(&p.dirAlarm, p.directory.Deadline(), func() { p.direct(pairing.Tick{}) }, p.directory.Deadline)
+	p.dirAlarm.arm()
 }
 
 // ordered does what the directory asks for.
@@ -265,6 +274,7 @@ func (p *process) open(peer messages.Node, address string) {
 		Endpoints: []*messages.Endpoint{{Provider: "sim", Endpoint: []byte(p.host.address)}},
 		Nonce:     func() uint64 { p.nonces++; return p.nonces * 0x9E3779B97F4A7C15 },
 	})
+	l.alarm = alarm{p: p, due: l.machine.Deadline, tick: func() { p.step(l, pairing.Tick{}) }}
 	p.links = append(p.links, l)
 	p.step(l, pairing.Tick{})
 }
@@ -275,7 +285,7 @@ func (p *process) step(l *link, ev pairing.LinkEvent) {
 		p.linked(l, effect)
 	}
 	if p.link(l.peer) == l {
-		p.arm(&l.alarm, l.machine.Deadline(), func() { p.step(l, pairing.Tick{}) }, l.machine.Deadline)
+		l.alarm.arm()
 	}
 }
 

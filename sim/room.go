@@ -15,6 +15,7 @@ import (
 type room struct {
 	engine   *engine
 	id       messages.RoomID
+	name     string
 	machine  transfer.Machine // nil: closed
 	alarm    alarm
 	leg      *leg // its caller; nil: only a grant has opened it, or it declines
@@ -32,7 +33,7 @@ type room struct {
 	granted  bool                  // a receiver counts on it; else it is no participant
 }
 
-func (r *room) who() string { return r.engine.name() }
+func (r *room) who() string { return r.engine.name }
 
 // at is the engines of the room's pairing on a node.
 func (r *room) at(node messages.Node) (engines []messages.Engine) {
@@ -58,22 +59,18 @@ func (r *room) step(ev transfer.Event) {
 	before := r.machine.State()
 	effects := r.machine.Step(r.engine.p.time(), ev)
 	if after := r.machine.State(); after != before {
-		w.tell(r.who(), "", r.id.String(), "%s -> %s (%T)", before, after, ev)
+		w.tell(r.who(), "", r.name, "%s -> %s (%T)", before, after, ev)
 	}
 	r.carry(effects)
-	r.arm()
+	r.alarm.arm()
 }
 
-func (r *room) arm() {
+// due is when its machine is to be woken.
+func (r *room) due() time.Time {
 	if r.machine == nil {
-		return
+		return time.Time{}
 	}
-	m := r.machine
-	r.engine.p.arm(&r.alarm, m.Deadline(), func() {
-		if r.machine != nil {
-			r.step(transfer.Tick{})
-		}
-	}, m.Deadline)
+	return r.machine.Deadline()
 }
 
 func (r *room) carry(effects []transfer.Effect) {
@@ -103,7 +100,7 @@ func (r *room) do(effect transfer.Effect) {
 		p.soon(func() { p.card.revoke(f.Grant) })
 	case transfer.Fence:
 		node := r.nodeOf(f.Peer)
-		p.soon(func() { p.fenceLink(node, f.Generation, "room "+r.id.String()) })
+		p.soon(func() { p.fenceLink(node, f.Generation, "room "+r.name) })
 	case transfer.ReadMeta:
 		id := e.readMeta(f.Row)
 		p.soon(func() { r.step(transfer.MetaRead{Room: id}) })
@@ -122,7 +119,7 @@ func (r *room) do(effect transfer.Effect) {
 		r.release()
 	case transfer.Quarantine:
 		w.covered.add(coverQuarantine)
-		w.tell(r.who(), "", r.id.String(), "quarantine: %s", f.Reason)
+		w.tell(r.who(), "", r.name, "quarantine: %s", f.Reason)
 	case transfer.Closed:
 		r.close()
 	case transfer.Announced:
@@ -144,7 +141,7 @@ func (r *room) send(f transfer.Send) {
 	if !ok || m.Engine != f.To {
 		return
 	}
-	e.p.w.tell(r.who(), m.Node.Name, r.id.String(), "says %T", f.Body)
+	e.p.w.tell(r.who(), m.Node.Name, r.name, "says %T", f.Body)
 	e.send(m.Node, messages.NewRoom(r.id, e.id, f.To, f.Body))
 }
 
@@ -266,7 +263,7 @@ func (r *room) free() {
 func (r *room) finish(f transfer.Finish) {
 	w := r.engine.p.w
 	r.outcome = f.Outcome
-	w.tell(r.who(), "", r.id.String(), "finishes: %s", outcomeText(f))
+	w.tell(r.who(), "", r.name, "finishes: %s", outcomeText(f))
 	w.note('f', r.id.Room, uint64(r.id.Attempt), uint64(r.engine.p.host.index))
 	w.truth(r.id).heard(r, f)
 	if r.leg != nil {
