@@ -246,8 +246,14 @@ func TestArrivalsThatAreLostWithTheirStripe(t *testing.T) {
 	victim := f.queuesOf("b0")[0]
 	f.mu.Lock()
 	victim.mute = true
+	receives := victim.receives
 	f.mu.Unlock()
-	w.A.MustLand(w.number, w.all(16)...)
+	eventually(t, "something lands there", func() bool {
+		w.A.MustLand(w.number, w.all(16)...)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return victim.receives < receives
+	})
 	f.tell("b0", deviceEvent{kind: eventQueue, queue: victim.qpn, text: "completion queue error"})
 	if why := w.disconnected(w.A); !strings.Contains(why.Error(), "the peer was told of 0 arrivals of") {
 		t.Errorf("a is told %v", why)
