@@ -46,6 +46,7 @@ type target struct {
 	landed  int      // of writes
 	done    bool
 	unknown []rdma.Generation // that carried a write whose outcome was unknown
+	partial []count           // of those writes: arrivals that the receiver counts all the same
 
 	retryAt deadline // for todo, after the transport took nothing
 	pause   int      // how often that has happened since something landed

@@ -174,6 +174,9 @@ func (s *Sender) onWritten(ev Written) {
 		s.fail(s.causeOf(messages.CauseKind_CAUSE_TRANSPORT, "receiver %s refused a write: %v", t.receiver, ev.Err))
 	case rdma.Unknown:
 		t.unknown = addGeneration(t.unknown, ev.Generation)
+		for _, a := range ev.Arrivals {
+			t.partial = addCount(t.partial, stripe{ev.Generation, a.Stripe}, a.Count)
+		}
 		w.state = writeUnknown
 		s.repost(w)
 	default:
@@ -240,13 +243,18 @@ func (s *Sender) whole(t *target) bool {
 	return n > 0 && s.chunks[n-1].Last && s.chunks[n-1].Layers == 0 && t.next == n && t.landed == len(t.writes)
 }
 
-// arrivals is what the receiver is to count, and the bytes of the plan.
+// arrivals is what the receiver is to count, and the bytes of the plan. Where a write
+// that did not land whole has left arrivals on a stripe, they are counted beside those of
+// the others: else one of them would stand for one that was lost.
 func (t *target) arrivals() (counts []count, bytes uint64) {
 	for _, w := range t.writes {
 		bytes += w.bytes
 		for _, a := range w.arrivals {
 			counts = addCount(counts, stripe{w.generation, a.Stripe}, a.Count)
 		}
+	}
+	for i := range counts {
+		counts[i].arrivals = addCapped(counts[i].arrivals, countOf(t.partial, counts[i].stripe))
 	}
 	return counts, bytes
 }

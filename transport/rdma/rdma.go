@@ -200,8 +200,13 @@ type (
 	}
 
 	// Completed ends a write. Arrivals, of one that landed, is how many arrivals the
-	// receiver is to count for it at least, by stripe. For writes that did not
-	// land it is nil, although the receiver may have counted some of them.
+	// receiver is to count for it at least, by stripe. Of an unknown one it is those
+	// that are known to have landed: the receiver counts them beside those of the
+	// writes that landed whole, and one that was lost there must not be made up for by
+	// one of these. Others have none.
+	//
+	// A stripe is in order: of what this side does not know to have landed, nothing is
+	// counted before what it knows, and where an arrival is lost, so are all behind it.
 	Completed struct {
 		Session  SessionID
 		ID       WriteID

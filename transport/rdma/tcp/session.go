@@ -236,7 +236,7 @@ func (p *Provider) completeLocked(s *session, w *write, o rdma.Outcome, why erro
 	p.regions.UseSources(w.Write, -1)
 	s.accepted--
 	ev := rdma.Completed{Session: s.id, ID: w.ID, Tag: w.Tag, Outcome: o, Err: why, Bytes: w.Bytes()}
-	if o == rdma.Landed {
+	if o == rdma.Landed || o == rdma.Unknown {
 		for stripe, n := range w.landed {
 			if n > 0 {
 				ev.Arrivals = append(ev.Arrivals, rdma.Arrival{Stripe: uint32(stripe), Count: n})

@@ -259,7 +259,7 @@ func (s *session) completeLocked(w *write, o rdma.Outcome, why error) {
 	p.regions.UseSources(w.Write, -1)
 	s.accepted--
 	ev := rdma.Completed{Session: s.id, ID: w.ID, Tag: w.Tag, Outcome: o, Err: why, Bytes: w.Bytes()}
-	if o == rdma.Landed {
+	if o == rdma.Landed || o == rdma.Unknown {
 		ev.Arrivals = w.landed
 	}
 	p.events.Push(ev)
