@@ -21,6 +21,7 @@ var bugs = []string{
 	"numbers-restart",
 	"open-grants-dropped",
 	"pair-kept",
+	"partial-forgotten",
 	"records-forgotten",
 	"release-by-deadline",
 	"repost-without-fence",

@@ -53,21 +53,86 @@ func (w *world) land(q *piece, s *session, other *process, answer func(rdma.Outc
 		answer(rdma.Refused)
 		return
 	}
-	if w.bug("arrival-before-bytes") {
-		w.after(20*time.Millisecond, func() { w.place(q, other, g) })
-	} else {
-		w.place(q, other, g)
-	}
-	w.after(0, func() {
-		answer(rdma.Landed)
+	arrived := func() {
 		if g != nil && !g.closed && t != nil && !t.over {
 			c.p.do(func() {
 				c.p.soon(func() {
-					g.room.onArrived(g.id, s.gen, rdma.Arrival{Stripe: q.stripe, Count: 1}, q.n)
+					g.room.onArrived(g.id, s.gen, rdma.Arrival{Stripe: q.lane.number, Count: 1}, q.n)
 				})
 			})
 		}
-	})
+	}
+	if w.bug("arrival-before-bytes") {
+		w.after(20*time.Millisecond, func() { w.place(q, other, g) })
+		w.after(0, func() { answer(rdma.Landed); arrived() })
+		return
+	}
+	w.place(q, other, g)
+	behind := t != nil && slices.ContainsFunc(t.owed, func(o *owed) bool { return o.piece.lane == q.lane })
+	if t == nil || g == nil || !behind && (w.calm || w.chance(6) > 0) {
+		w.after(0, func() { answer(rdma.Landed); arrived() })
+		return
+	}
+	// The sender hears that it has landed before the receiver does. Until then nobody
+	// may rely on the bytes.
+	w.covered.add(coverLateArrival)
+	o := &owed{grant: g, piece: q, tell: arrived}
+	t.owed = append(t.owed, o)
+	w.after(0, func() { answer(rdma.Landed) })
+	w.after(w.between(time.Millisecond, 60*time.Millisecond), func() { t.pay(o) })
+}
+
+// owed is what has landed, and is not told yet.
+type owed struct {
+	grant *grant
+	piece *piece
+	tell  func()
+}
+
+// pay tells it.
+func (s *session) pay(o *owed) {
+	if i := slices.Index(s.owed, o); i >= 0 && !s.card.p.dead {
+		for _, before := range slices.Clone(s.owed[:i]) { // a stripe is in order
+			if before.piece.lane == o.piece.lane {
+				s.pay(before)
+			}
+		}
+		s.owed = slices.DeleteFunc(s.owed, func(x *owed) bool { return x == o })
+		o.tell()
+	}
+}
+
+// settle takes what is owed before a fence destroys the session. What the peer's card has
+// placed may be lost with its arrival, and then so is all behind it.
+func (s *session) settle() {
+	w := s.card.w
+	lost := map[*lane]bool{}
+	for _, o := range slices.Clone(s.owed) {
+		lane := o.piece.lane
+		if lost[lane] = lost[lane] || w.plan.card == remote && w.chance(2) == 0; lost[lane] {
+			w.covered.add(coverLostArrival)
+			w.vanish(o)
+			continue
+		}
+		s.pay(o)
+	}
+	s.owed = nil
+}
+
+// vanish takes back bytes whose arrival is never told, as far as they are the room's.
+func (w *world) vanish(o *owed) {
+	if o.grant.closed || o.grant.released || o.grant.room.letGo {
+		return
+	}
+	e := o.grant.room.engine
+	for i := range o.piece.copies {
+		eachRow(&o.piece.copies[i], func(_, to, n uint64) { e.poison(e.memory[to : to+n]) })
+	}
+}
+
+// owes says whether something of a room has landed and was not told yet.
+func (s *session) owes(r *room) bool {
+	return slices.ContainsFunc(s.owed, func(o *owed) bool { return o.grant.room == r })
 }
 
 // place writes bytes, and checks that it may.
@@ -254,8 +319,8 @@ func (c *card) closeIfEnded(peer messages.Node, id rdma.GrantID) {
 	if g == nil || !g.asked || t == nil || t.broken || t.fencing || owner.dead {
 		return
 	}
-	if s := owner.card.session(c.p.id); s == nil || s.told[id] {
-		return // it has not heard of the revoke yet
+	if s := owner.card.session(c.p.id); s == nil || s.told[id] || t.unsure[id] {
+		return // it has not heard of the revoke yet, or a fence has to end it
 	}
 	if slices.ContainsFunc(t.writes, func(x *write) bool { return x.grant == id }) || slices.ContainsFunc(t.queue, func(x *write) bool { return x.grant == id }) {
 		return
@@ -268,6 +333,11 @@ func (c *card) closeIfEnded(peer messages.Node, id rdma.GrantID) {
 		s := owner.card.session(c.p.id)
 		if owner.dead || g.closed || s == nil || s.gen != t.gen || s.over {
 			return
+		}
+		for _, o := range slices.Clone(s.owed) { // it says how many there are
+			if o.grant == g {
+				s.pay(o)
+			}
 		}
 		owner.card.close(g)
 		owner.do(func() { owner.soon(func() { g.room.onRevoked(id, true) }) })

@@ -20,6 +20,10 @@ type session struct {
 	over    bool     // fenced: nothing moves any more
 	writes  []*write // taken, in order
 	queue   []*write // that wait
+	owed    []*owed
+	lanes   [cardStripes]*lane
+	stripes uint32                // there were so far
+	unsure  map[rdma.GrantID]bool // grants of the peer under which a write was unknown
 }
 
 func (c *card) session(peer messages.Node) *session {
@@ -37,7 +41,7 @@ func (c *card) connect(peer messages.Node, e pairing.Connect) {
 		c.w.fail("connect-before-fence", "%s connects generation %d with %s, and %d is not fenced", c.p.id, e.Generation.Number, peer, old.gen.Number)
 		return
 	}
-	s := &session{card: c, peer: peer, gen: e.Generation}
+	s := &session{card: c, peer: peer, gen: e.Generation, unsure: map[rdma.GrantID]bool{}}
 	c.sessions = append(c.sessions, s)
 	until := c.w.now + cardDial
 	if e.Dial {
@@ -163,6 +167,7 @@ func (c *card) fence(peer messages.Node, g rdma.Generation) {
 			return
 		}
 		s.finish()
+		s.settle()
 		s.over = true
 		c.sessions = slices.DeleteFunc(c.sessions, func(x *session) bool { return x == s })
 		for r, t := range c.tags { // each by itself

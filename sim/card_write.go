@@ -25,10 +25,29 @@ type write struct {
 // piece is what goes over one stripe.
 type piece struct {
 	write  *write
-	stripe uint32
+	lane   *lane
 	copies []kv.Copy
 	bytes  []byte // once it has left
 	n      uint64
+	landed bool // and answered
+}
+
+// lane is one stripe. It is in order: behind what is lost nothing is answered any more.
+type lane struct {
+	number uint32
+	after  time.Duration // nothing lands before
+	dead   bool          // what leaves from now on does not arrive
+
+	unanswered bool // an answer was lost, so all behind it are
+}
+
+// lane is the stripe of an index, made anew where it was lost.
+func (s *session) lane(i int) *lane {
+	if s.lanes[i] == nil {
+		s.lanes[i] = &lane{number: s.stripes}
+		s.stripes++
+	}
+	return s.lanes[i]
 }
 
 // tag is the writes of a room.
@@ -49,7 +68,7 @@ func (c *card) post(r *room, peer messages.Node, id rdma.WriteID, g rdma.GrantID
 	x.session = s
 	stripes := 1 + c.w.chance(cardStripes)
 	for i := range min(stripes, len(copies)) {
-		q := &piece{write: x, stripe: uint32(i)}
+		q := &piece{write: x}
 		for k := i; k < len(copies); k += stripes {
 			q.copies = append(q.copies, copies[k])
 		}
@@ -75,7 +94,8 @@ func (c *card) tag(r *room) *tag {
 
 func (s *session) begin(x *write) {
 	s.writes = append(s.writes, x)
-	for _, q := range x.pieces {
+	for i, q := range x.pieces {
+		q.lane = s.lane(i)
 		s.card.w.after(s.card.w.latency(), func() { s.leave(q) })
 	}
 }
@@ -97,7 +117,7 @@ func (s *session) leave(q *piece) {
 	}
 	other := w.life(s.peer)
 	if t := other.card.session(s.card.p.id); w.plan.card == remote && t != nil && t.gen == s.gen && !t.told[x.grant] {
-		w.after(w.latency(), func() { s.answered(x, rdma.Refused) }) // there is no such grant
+		w.after(w.latency(), func() { s.answered(q, rdma.Refused) }) // there is no such grant
 		return
 	}
 	x.began = true
@@ -111,8 +131,16 @@ func (s *session) leave(q *piece) {
 	}
 	q.n = uint64(len(q.bytes))
 	fate := w.fateOf()
-	if w.isCut(data, s.card.p.host, other.host) {
+	if w.isCut(data, s.card.p.host, other.host) || q.lane.dead && fate == arrives {
 		fate = pieceLost
+	}
+	q.lane.dead = q.lane.dead || fate != arrives && w.plan.card == remote
+	due := func(d time.Duration) time.Duration {
+		if w.plan.card == remote {
+			q.lane.after = max(q.lane.after, w.now+d)
+			d = q.lane.after - w.now
+		}
+		return d
 	}
 	w.note('w', uint64(s.card.p.host.index), uint64(x.id), uint64(fate))
 	switch fate {
@@ -121,24 +149,25 @@ func (s *session) leave(q *piece) {
 		w.after(cardRetry, func() { s.giveUp(x) })
 	case pieceLate:
 		w.covered.add(coverLatePiece)
-		w.after(w.between(cardRetry, 2500*time.Millisecond), func() { w.land(q, s, other, func(rdma.Outcome) {}) })
+		w.after(due(w.between(cardRetry, 2500*time.Millisecond)), func() { w.land(q, s, other, func(rdma.Outcome) {}) })
 		w.after(cardRetry, func() { s.giveUp(x) })
 	case ackLost:
 		w.covered.add(coverLostAck)
-		w.after(w.latency(), func() { w.land(q, s, other, func(rdma.Outcome) {}) })
+		w.after(due(w.latency()), func() { w.land(q, s, other, func(rdma.Outcome) {}) })
 		w.after(cardRetry, func() { s.giveUp(x) })
 	default:
 		d := w.latency()
 		if w.plan.slowReceiver == other.host.index && !w.calm {
 			d += w.between(0, 100*time.Millisecond)
 		}
-		w.after(d, func() {
+		w.after(due(d), func() {
 			w.land(q, s, other, func(o rdma.Outcome) {
-				if w.isCut(data, other.host, s.card.p.host) {
+				if q.lane.unanswered || w.isCut(data, other.host, s.card.p.host) {
+					q.lane.unanswered = w.plan.card == remote
 					w.after(cardRetry, func() { s.giveUp(x) })
 					return
 				}
-				w.after(w.latency(), func() { s.answered(x, o) })
+				w.after(w.latency(), func() { s.answered(q, o) })
 			})
 		})
 	}
@@ -146,16 +175,24 @@ func (s *session) leave(q *piece) {
 
 // giveUp is a packet that nobody answered.
 func (s *session) giveUp(x *write) {
+	w := s.card.w
+	if !x.done && !s.over && !s.broken && w.plan.card == remote && !w.calm && w.chance(3) == 0 { // one queue pair of several
+		w.covered.add(coverUnknown)
+		s.loseLanes(x)
+		return
+	}
 	if !x.done && !s.over {
 		s.disconnect(errors.New("retries exceeded"))
 	}
 }
 
 // answered takes the end of one piece.
-func (s *session) answered(x *write, o rdma.Outcome) {
+func (s *session) answered(q *piece, o rdma.Outcome) {
+	x := q.write
 	if x.done || s.over || s.broken || s.card.p.dead {
 		return
 	}
+	q.landed = o == rdma.Landed
 	x.refused = x.refused || o == rdma.Refused
 	if x.left--; x.left > 0 {
 		return
@@ -177,12 +214,18 @@ func (s *session) complete(x *write, o rdma.Outcome) {
 		s.writes = slices.DeleteFunc(s.writes, func(y *write) bool { return y == x })
 	}
 	ev := completion{id: x.id, gen: s.gen, peer: s.peer, outcome: o}
-	if o == rdma.Landed {
-		for _, q := range x.pieces {
-			ev.arrivals = append(ev.arrivals, rdma.Arrival{Stripe: q.stripe, Count: 1})
-		}
-	} else {
+	if o != rdma.Landed {
 		ev.err = errDown
+	}
+	if o == rdma.Landed || o == rdma.Unknown && !s.card.w.bug("partial-forgotten") {
+		for _, q := range x.pieces {
+			if q.landed {
+				ev.arrivals = append(ev.arrivals, rdma.Arrival{Stripe: q.lane.number, Count: 1})
+			}
+		}
+	}
+	if o == rdma.Unknown {
+		s.unsure[x.grant] = true
 	}
 	p := s.card.p
 	p.do(func() { p.soon(func() { x.room.onWritten(ev) }) })
@@ -213,6 +256,20 @@ func (c *card) ended(x *write, o rdma.Outcome) {
 	}
 	if t.flying == 0 && t.asked {
 		c.quiesced(x.room)
+	}
+}
+
+// loseLanes gives up the stripes of a write, and all that is on them. The others go on.
+func (s *session) loseLanes(x *write) {
+	for i, l := range s.lanes {
+		if slices.ContainsFunc(x.pieces, func(q *piece) bool { return q.lane == l }) {
+			s.lanes[i] = nil
+		}
+	}
+	for _, y := range slices.Clone(s.writes) {
+		if y.began && slices.ContainsFunc(y.pieces, func(q *piece) bool { return !q.landed && !slices.Contains(s.lanes[:], q.lane) }) {
+			s.complete(y, rdma.Unknown)
+		}
 	}
 }
 
@@ -249,7 +306,7 @@ func (c *card) quiesced(r *room) {
 	if c.w.bug("unknown-is-quiet") {
 		unknown = nil
 	}
-	if len(t.unknown) == 0 {
+	if len(t.unknown) == 0 || r.ending {
 		delete(c.tags, r)
 	}
 	c.p.do(func() { c.p.soon(func() { r.onQuiesced(unknown) }) })

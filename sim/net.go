@@ -64,12 +64,24 @@ func (w *world) transmit(from *process, address string, e *messages.Envelope) {
 			times = 2
 		}
 	}
+	arrive := func() {
+		if p := w.at[address]; p != nil {
+			p.do(func() { p.arrive(e) })
+		}
+	}
 	for range times {
-		w.after(w.latency(), func() {
-			if p := w.at[address]; p != nil {
-				p.do(func() { p.arrive(e) })
-			}
-		})
+		// A connection is in order; messages overtake each other where there are two.
+		way := [2]int{from.host.index, to.index}
+		at := w.now + w.latency()
+		if w.calm || w.chance(4) > 0 {
+			at = max(at, w.latest[way])
+			w.latest[way] = at
+		}
+		w.queue.put(at, arrive)
+	}
+	if !w.calm && w.plan.old > 0 && w.chance(1000) < w.plan.old {
+		w.covered.add(coverOld)
+		w.after(w.between(300*time.Millisecond, 6*time.Second), arrive)
 	}
 }
 

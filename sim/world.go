@@ -48,7 +48,8 @@ type world struct {
 	failed  *Violation
 	truths  map[messages.RoomID]*truth
 	result  Result
-	calm    bool // the faults are over
+	calm    bool                     // the faults are over
+	latest  map[[2]int]time.Duration // message of one way between two hosts, on its connection
 	fit     *kv.Fit
 }
 
@@ -59,7 +60,7 @@ const eventsMost = 400_000
 func Run(seed uint64, o Options) (r Result) {
 	w := &world{
 		options: o, rng: rand.New(rand.NewPCG(seed, 0x6b76)), at: map[string]*process{}, digest: 14695981039346656037,
-		truths: map[messages.RoomID]*truth{},
+		truths: map[messages.RoomID]*truth{}, latest: map[[2]int]time.Duration{},
 	}
 	w.result.Seed = seed
 	w.plan = draw(w.rng)
