@@ -20,6 +20,10 @@ var ErrClosed = errors.New("cluster: closed")
 // gossip intervals; where all leave together, nobody is left to take it.
 const leaveWait = time.Second
 
+// exchangeEvery is how often whole state is exchanged with somebody: what gossip missed
+// comes with it.
+const exchangeEvery = 5 * time.Second
+
 // asks is how often Ask asks.
 const asks = 2
 
@@ -111,7 +115,7 @@ func (g *Gossip) listConfig() (*memberlist.Config, error) {
 	// News is passed on at random and may miss a node. More repeats make that rare;
 	// what is missed comes with the next exchange of whole state.
 	conf.RetransmitMult = 6
-	conf.PushPullInterval = 5 * time.Second
+	conf.PushPullInterval = exchangeEvery
 	conf.AwarenessMaxMultiplier = 4
 	if c.Transport != nil {
 		conf.Transport = c.Transport
