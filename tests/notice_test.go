@@ -301,7 +301,7 @@ func TestALongStopFailsItsRoomsAndHeals(t *testing.T) {
 						if l.name != victim && stop > noticedWithin && l.after >= noticedWithin {
 							t.Errorf("%s: the room ended after %v", l.name, l.after)
 						}
-						if l.after > stop+10*time.Second {
+						if l.after > stop+31*time.Second { // Stall, where it did not give up the others too
 							t.Errorf("%s: the room ended %v after the stop had begun, which took %v", l.name, l.after, stop)
 						}
 					}
