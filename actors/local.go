@@ -26,6 +26,12 @@ type (
 		Node  messages.Node
 		Cause *messages.Cause
 	}
+	// NodeSilent: a node whose link is suspect did not answer gossip either. Gossip
+	// has not called it dead yet.
+	NodeSilent struct {
+		Node  messages.Node
+		Cause *messages.Cause
+	}
 )
 
 // Between the actors and peers/<node>, the only one that talks to that node.

@@ -93,7 +93,8 @@ type Timing struct {
 	Forget time.Duration
 }
 
-func (t Timing) resolve() (Timing, error) {
+// Resolve is t with defaults in the zero fields, or what is wrong with it.
+func (t Timing) Resolve() (Timing, error) {
 	for _, f := range []struct {
 		value *time.Duration
 		name  string
@@ -159,7 +160,7 @@ func (c Config) resolve() (Config, error) {
 		}
 	}
 	var err error
-	if c.Timing, err = c.Timing.resolve(); err != nil {
+	if c.Timing, err = c.Timing.Resolve(); err != nil {
 		return c, fmt.Errorf("cluster: %w", err)
 	}
 	seeds := make([]string, len(c.Seeds)) // not the caller's

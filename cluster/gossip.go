@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,13 @@ var ErrClosed = errors.New("cluster: closed")
 // leaveWait is how long Leave waits at most. Passing the goodbye on takes a few
 // gossip intervals; where all leave together, nobody is left to take it.
 const leaveWait = time.Second
+
+// exchangeEvery is how often whole state is exchanged with somebody: what gossip missed
+// comes with it.
+const exchangeEvery = 5 * time.Second
+
+// asks is how often Ask asks.
+const asks = 2
 
 // Gossip is this node's part in the cluster.
 type Gossip struct {
@@ -41,8 +49,11 @@ type Gossip struct {
 		alive map[string]string    // gossip address by gossip name, of all that gossip holds alive
 		lost  map[string]time.Time // gossip addresses of the dead, and since when
 		left  map[string]struct{}  // gossip names that said goodbye
+
+		closing bool // nobody is asked any more
 	}
 	rejoining sync.WaitGroup
+	asking    sync.WaitGroup // begun under mu while not closing
 	telling   sync.WaitGroup
 }
 
@@ -104,7 +115,7 @@ func (g *Gossip) listConfig() (*memberlist.Config, error) {
 	// News is passed on at random and may miss a node. More repeats make that rare;
 	// what is missed comes with the next exchange of whole state.
 	conf.RetransmitMult = 6
-	conf.PushPullInterval = 5 * time.Second
+	conf.PushPullInterval = exchangeEvery
 	conf.AwarenessMaxMultiplier = 4
 	if c.Transport != nil {
 		conf.Transport = c.Transport
@@ -131,6 +142,32 @@ func (g *Gossip) Members() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.mu.view.Members()
+}
+
+// Ask asks a member directly whether it is there, and calls silent if it does not
+// answer, from a goroutine of its own: within two ProbeTimeouts, for one packet may get
+// lost. It does not block. Who is not up is not asked. The view stays as it is: gossip as
+// a whole finds out in its own time.
+func (g *Gossip) Ask(name string, incarnation uint64, silent func(Member)) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.IndexFunc(g.mu.view.Members(), func(m Member) bool { return m.Name == name && m.Incarnation == incarnation })
+	if i < 0 || g.mu.closing {
+		return
+	}
+	m := g.mu.view.Members()[i]
+	at, err := net.ResolveUDPAddr("udp", m.Gossip)
+	if err != nil {
+		return // gossip itself gave it, as ip:port
+	}
+	g.asking.Go(func() {
+		for range asks {
+			if _, err := g.list.Ping(gossipName(m), at); err == nil {
+				return
+			}
+		}
+		silent(m)
+	})
 }
 
 // Leave says goodbye, so that others tell Left at once and do not look for this
@@ -184,6 +221,10 @@ func (g *Gossip) Close() error {
 	g.closed = true
 	g.detach()
 	g.cancel()
+	g.mu.Lock()
+	g.mu.closing = true
+	g.mu.Unlock()
+	g.asking.Wait()
 	g.rejoining.Wait() // before Shutdown: a Leave may not find it shut down
 	// Probes are not joined by Shutdown. One lasts an interval, scaled by how
 	// unwell this node believes to be.

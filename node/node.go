@@ -42,7 +42,8 @@ type Node struct {
 	env    *actors.Env
 	lanes  *actors.Lanes
 	gossip *cluster.Gossip
-	remote *remoting.Remote // nil in a host's system
+	asked  atomic.Pointer[cluster.Gossip] // the same, for actors
+	remote *remoting.Remote               // nil in a host's system
 
 	peerDown func(address string) // tells remoting; may be nil
 
@@ -149,7 +150,7 @@ func (n *Node) spawn(ctx context.Context) error {
 	}
 	peerProps, err := peers.New(peers.Config{
 		Env: n.env, Self: n.self, Cluster: n.config.Cluster, Endpoints: endpoints(providers), Limits: n.config.Links, Started: n.started,
-		Registry: n.registry, Engines: n.engines, Transport: n.transport,
+		Registry: n.registry, Engines: n.engines, Transport: n.transport, Doubt: n.doubt,
 	})
 	if err != nil {
 		return err
@@ -185,7 +186,25 @@ func (n *Node) join() error {
 		Key: n.config.GossipKey, Timing: n.config.Timing, Log: n.config.Log, Transport: n.config.Embed.Gossip,
 	}, n.heard)
 	n.gossip = g
+	n.asked.Store(g)
 	return err
+}
+
+// doubt has gossip ask a node whose link is suspect, and tells the peers if it does not
+// answer. It does not block.
+func (n *Node) doubt(node messages.Node) {
+	g := n.asked.Load()
+	if g == nil {
+		return
+	}
+	g.Ask(node.Name, node.Incarnation, func(m cluster.Member) {
+		if n.peerDown != nil { // a connection that hangs would hold up what is said next
+			n.peerDown(m.Address)
+		}
+		n.env.System.Root.Send(n.peers, &actors.NodeSilent{Node: node, Cause: &messages.Cause{
+			Kind: messages.CauseKind_CAUSE_PEER_LOST, Text: fmt.Sprintf("node %s: silent: neither its actors nor its gossip answer", node), Origin: n.self.String(),
+		}})
+	})
 }
 
 // heard passes on what gossip tells. It does not block.

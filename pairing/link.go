@@ -123,6 +123,10 @@ func (l *Link) Step(now time.Time, ev LinkEvent) []LinkEffect {
 		l.heard = l.heard || l.phase == up
 	case GossipDown:
 		l.lose(ev.Cause, l.now)
+	case Silent:
+		if l.suspect {
+			l.lose(ev.Cause, l.now)
+		}
 	case Probe:
 		l.onProbe()
 	case Leave:

@@ -51,6 +51,11 @@ type (
 	// replaced. Gossip is no fence: the Link fences, then closes.
 	GossipDown struct{ Cause *messages.Cause }
 
+	// Silent: the pair is suspect, and gossip asked the peer itself, which did not answer
+	// either. If the pair is suspect still, it is as if gossip had said that the peer died:
+	// gossip needs some rounds for that, and more of them the larger the cluster is.
+	Silent struct{ Cause *messages.Cause }
+
 	// Probe asks whether the peer answers now. Answered by Probed, within
 	// Limits.ProbeTimeout.
 	Probe struct{}
@@ -72,6 +77,7 @@ func (Fenced) linkEvent()           {}
 func (FenceWanted) linkEvent()      {}
 func (Progress) linkEvent()         {}
 func (GossipDown) linkEvent()       {}
+func (Silent) linkEvent()           {}
 func (Probe) linkEvent()            {}
 func (Leave) linkEvent()            {}
 func (Tick) linkEvent()             {}

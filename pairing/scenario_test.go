@@ -157,6 +157,9 @@ func (w *world) linkCommand(f []string) (bool, error) {
 	case "gossip-down": // at, node, incarnation
 		peer := messages.Node{Name: arg(2), Incarnation: number(arg(3))}
 		name(1).step(peer, GossipDown{Cause: &messages.Cause{Kind: messages.CauseKind_CAUSE_PEER_LOST, Text: "gossip: node " + peer.String() + " is dead"}})
+	case "silent": // at, node, incarnation
+		peer := messages.Node{Name: arg(2), Incarnation: number(arg(3))}
+		name(1).step(peer, Silent{Cause: &messages.Cause{Kind: messages.CauseKind_CAUSE_PEER_LOST, Text: "node " + peer.String() + ": silent"}})
 	case "say": // from to
 		name(1).submit(name(2).id)
 	case "fence": // at, peer, generation number: 0 for whichever

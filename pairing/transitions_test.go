@@ -2,6 +2,7 @@ package pairing
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -140,6 +141,7 @@ func TestTransitionsAreThoseOfThePage(t *testing.T) {
 		slices.Sort(rows)
 		text = compareTable(t, text, name, rows)
 	}
+	text = comparePicture(t, text, "link", links)
 	if *rewrite {
 		if err := os.WriteFile(protocolPage, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -171,6 +173,33 @@ func compareTable(t *testing.T, page, name string, rows []string) string {
 		}
 	}
 	return page[:i] + head + strings.Join(rows, "\n") + "\n" + page[j:]
+}
+
+// comparePicture compares the picture between two marks of the page with the rows of a
+// table, or puts it there: an arrow for each two states, with all that makes it.
+func comparePicture(t *testing.T, page, name string, rows []string) string {
+	begin, end := "<!-- picture "+name+" -->\n", "<!-- end picture "+name+" -->\n"
+	before, rest, ok := strings.Cut(page, begin)
+	got, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no picture %q", protocolPage, name)
+	}
+	events := map[string][]string{}
+	for _, r := range rows { // "| state | event | next |", in order
+		f := strings.Split(strings.Trim(r, "| "), " | ")
+		arrow := f[0] + " --> " + f[2]
+		events[arrow] = append(events[arrow], f[1])
+	}
+	var b strings.Builder
+	b.WriteString("```mermaid\nstateDiagram-v2\n    [*] --> waiting\n")
+	for _, arrow := range slices.Sorted(maps.Keys(events)) {
+		fmt.Fprintf(&b, "    %s: %s\n", arrow, strings.Join(events[arrow], ", "))
+	}
+	b.WriteString("    closed --> [*]\n```\n")
+	if got != b.String() && !*rewrite {
+		t.Errorf("picture %s: got\n%s\nwant\n%s", name, got, b.String())
+	}
+	return before + begin + b.String() + end + after
 }
 
 // play runs random faults and the quiet after them.

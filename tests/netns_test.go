@@ -125,3 +125,29 @@ func TestNodesThatCannotShareMemoryUseTCP(t *testing.T) {
 	beside := startIn(t, names[0], "--name", "c", "--bind", addresses[0]+":7956", "--join", addresses[0]+":7946")
 	awaitLog(t, beside, "link up", `"peer": "a#`, `"shm"`)
 }
+
+// A host that vanishes: its packets stop, and nobody is told. It is given up by its link;
+// when it is reached again the same incarnation is.
+func TestAHostThatVanishesIsGivenUpAndComesBack(t *testing.T) {
+	names, addresses := namespaces(t)
+	a := startIn(t, names[0], "--name", "a", "--bind", addresses[0]+":7946", "--providers", "tcp")
+	startIn(t, names[1], "--name", "b", "--bind", addresses[1]+":7946", "--providers", "tcp", "--join", addresses[0]+":7946")
+	awaitLog(t, a, "link up")
+	set := func(state string) {
+		t.Helper()
+		device := fmt.Sprintf("kv%db", os.Getpid()%10000)
+		if out, err := exec.Command("ip", "-n", names[1], "link", "set", device, state).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	since := time.Now()
+	set("down")
+	awaitLog(t, a, "link lost")
+	t.Logf("lost after %v", time.Since(since))
+	set("up")
+	for stop := time.Now().Add(time.Minute); len(a.lines("link up")) < 2; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(stop) {
+			t.Fatalf("the link does not come up again:\n%s", a.all())
+		}
+	}
+}

@@ -223,6 +223,40 @@ func TestRunFindsOthersAndLeaves(t *testing.T) {
 	aLog.find(t, regexp.MustCompile(`(?i)(left|leav).*b#|b#.*(left|leav)`))
 }
 
+// A process that is stopped is given up, by its peers' links and by nobody's clock here:
+// notice_test.go has the bound. When it goes on, it is the same incarnation, and the link
+// comes up again.
+func TestAStoppedProcessIsGivenUpAndComesBack(t *testing.T) {
+	path, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(args ...string) (*exec.Cmd, *lineLog) {
+		c := exec.Command(path, append([]string{"run", "--bind", "127.0.0.1:0"}, args...)...)
+		log := &lineLog{news: make(chan struct{}, 1)}
+		c.Stderr = log
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
+		return c, log
+	}
+	_, log := start("--name", "a")
+	address := log.find(t, regexp.MustCompile(`"gossip": ?"([^"]+)"`))
+	b, _ := start("--name", "b", "--join", address)
+	log.find(t, regexp.MustCompile(`link up`))
+	since := time.Now()
+	if err := b.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	log.find(t, regexp.MustCompile(`link lost`))
+	t.Logf("lost after %v", time.Since(since))
+	if err := b.Process.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	log.find(t, regexp.MustCompile(`(?s)link lost.*link up`))
+}
+
 // lineLog is the log of a process, to wait for a line in.
 type lineLog struct {
 	mu   sync.Mutex

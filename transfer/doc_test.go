@@ -41,6 +41,28 @@ func transitionTable[S interface {
 	return b.String() + "\n"
 }
 
+// diagram is the same table as a picture: mermaid, which code hosts draw. What begins
+// and ends it are the first state and the last.
+func diagram[S interface {
+	~uint8
+	fmt.Stringer
+}](moves map[[2]S]string, states []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n```mermaid\nstateDiagram-v2\n    [*] --> %s\n", states[0])
+	for _, from := range states {
+		for _, to := range states {
+			for m, when := range moves {
+				if m[0].String() == from && m[1].String() == to {
+					// A semicolon ends a statement of mermaid.
+					fmt.Fprintf(&b, "    %s --> %s: %s\n", from, to, strings.ReplaceAll(when, ";", ","))
+				}
+			}
+		}
+	}
+	fmt.Fprintf(&b, "    %s --> [*]\n```\n\n", states[len(states)-1])
+	return b.String()
+}
+
 // invariantsOf is the numbered list in the comment of a type.
 func invariantsOf(t *testing.T, file, typ string) string {
 	src, err := os.ReadFile(file)
@@ -89,6 +111,8 @@ func TestTheDocumentEqualsTheCode(t *testing.T) {
 	}
 	doc := string(b)
 	for _, s := range []struct{ name, want string }{
+		{"sender diagram", diagram(senderMoves, senderStates[:])},
+		{"receiver diagram", diagram(receiverMoves, receiverStates[:])},
 		{"sender transitions", transitionTable(senderMoves)},
 		{"receiver transitions", transitionTable(receiverMoves)},
 		{"sender invariants", invariantsOf(t, "sender.go", "Sender")},

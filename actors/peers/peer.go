@@ -68,6 +68,8 @@ func (p *peer) Receive(c actor.Context) {
 		p.step(c, pairing.Probe{})
 	case *actors.NodeDown:
 		p.step(c, pairing.GossipDown{Cause: m.Cause})
+	case *actors.NodeSilent:
+		p.step(c, pairing.Silent{Cause: m.Cause})
 	case *actors.LeavePeers:
 		p.step(c, pairing.Leave{Reason: m.Reason})
 	case *actors.Tick:
@@ -159,6 +161,9 @@ func (p *peer) announce(c actor.Context, effect pairing.LinkEffect) {
 		m = &actors.LinkDown{Node: p.node, Generation: e.Generation, Cause: e.Cause}
 	case pairing.SuspectChanged:
 		log.Warn("link suspect", zap.Bool("suspect", e.Suspect))
+		if e.Suspect && p.config.Doubt != nil {
+			p.config.Doubt(p.node)
+		}
 		m = &actors.LinkSuspect{Node: p.node, Suspect: e.Suspect}
 	case pairing.FencedHere:
 		c.Send(c.Parent(), &fenced{node: p.node, generation: e.Generation})

@@ -29,6 +29,10 @@ type Config struct {
 	Started   time.Time     // of this process life; numbers count from it
 	Nonce     func() uint64 // nil: from the system's source of chance
 
+	// Doubt is told whose link has become suspect, to have gossip ask that node at once;
+	// if it does not answer, NodeSilent is sent here. It does not block. nil: nobody asks.
+	Doubt func(messages.Node)
+
 	Registry  *actor.PID
 	Engines   *actor.PID
 	Transport *actor.PID
@@ -92,6 +96,10 @@ func (s *Supervisor) Receive(c actor.Context) {
 		s.onNodeUp(c, m)
 	case *actors.NodeDown:
 		s.onNodeDown(c, m)
+	case *actors.NodeSilent:
+		if e := s.peers[m.Node]; e != nil { // it begins anew, and is heard again if it lives
+			c.Send(e.pid, m)
+		}
 	case *connected:
 		s.unfenced[m.node] = append(s.unfenced[m.node], m.generation)
 	case *fenced:

@@ -60,6 +60,24 @@ type Config struct {
 	SequenceBase uint64
 }
 
+// Times that are not settings.
+const (
+	keepaliveTimeDefault    = 10 * time.Second // gRPC allows no less
+	keepaliveTimeoutDefault = 3 * time.Second
+
+	// handshakeTimeout is how long a connection may take to open, TLS included.
+	handshakeTimeout = 10 * time.Second
+
+	// pingsLeast is how far apart a peer's pings have to be: half of what peers do.
+	pingsLeast = 5 * time.Second
+
+	// dialLeast is how long one attempt to connect may take at least.
+	dialLeast = time.Second
+
+	// endWait is how long Close waits for the readers of connections that it has cut.
+	endWait = time.Second
+)
+
 // batch is how many messages one frame may hold.
 const batch = 64
 
@@ -85,12 +103,12 @@ func (c Config) resolve() (Config, error) {
 		return c, fmt.Errorf("remoting: message max: got %d bytes, want 1 KiB to 16 MiB", c.MessageMax)
 	}
 	if c.KeepaliveTime == 0 {
-		c.KeepaliveTime = 10 * time.Second
+		c.KeepaliveTime = keepaliveTimeDefault
 	}
 	if c.KeepaliveTimeout == 0 {
-		c.KeepaliveTimeout = 3 * time.Second
+		c.KeepaliveTimeout = keepaliveTimeoutDefault
 	}
-	if c.KeepaliveTime < 10*time.Second || c.KeepaliveTimeout < 0 {
+	if c.KeepaliveTime < keepaliveTimeDefault || c.KeepaliveTimeout < 0 {
 		return c, fmt.Errorf("remoting: keepalive: got %v and %v, want at least 10s and above 0", c.KeepaliveTime, c.KeepaliveTimeout)
 	}
 	if c.SequenceBase == 0 {

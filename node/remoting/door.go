@@ -76,7 +76,7 @@ func (l *lines) end() {
 	l.cut()
 	select {
 	case <-l.door.empty:
-	case <-time.After(time.Second):
+	case <-time.After(endWait):
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/asynkron/protoactor-go/actor"
 	"github.com/asynkron/protoactor-go/remote"
@@ -80,17 +79,17 @@ func (r *Remote) options(c Config) ([]remote.ConfigOption, error) {
 	server := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(c.frameMax()),
 		grpc.MaxConcurrentStreams(16),
-		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.WaitForHandlers(true), // Close leaves nothing running
 		// Peers ping every KeepaliveTime, on idle connections too. Without this they
 		// would be cut off for it.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsLeast, PermitWithoutStream: true}),
 		grpc.ChainStreamInterceptor(r.firewall.stream),
 		grpc.ChainUnaryInterceptor(r.firewall.unary),
 	}
 	dial := []grpc.DialOption{
 		grpc.WithNoProxy(), // peers are dialled themselves, whatever the environment says
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: dialLeast}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: c.KeepaliveTime, Timeout: c.KeepaliveTimeout}),
 		grpc.WithChainStreamInterceptor(r.lines.open),
 		grpc.WithDefaultCallOptions(grpc.MaxCallSendMsgSize(c.frameMax())),

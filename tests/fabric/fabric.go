@@ -11,6 +11,7 @@ package fabric
 import (
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"time"
 )
@@ -90,6 +91,17 @@ func (n *Net) CutOneWay(from, to string) {
 	n.setCut(true, route{from, to})
 }
 
+// CutGossip stops gossip between two hosts, both ways, and not actor messages; CutMessages
+// the other way about.
+func (n *Net) CutGossip(a, b string) {
+	n.setCut(true, route{gossipOnly + a, b}, route{gossipOnly + b, a})
+}
+
+// CutMessages stops actor messages between two hosts, both ways.
+func (n *Net) CutMessages(a, b string) {
+	n.setCut(true, route{messagesOnly + a, b}, route{messagesOnly + b, a})
+}
+
 // Split cuts every host of the one side from every host of the other.
 func (n *Net) Split(left, right []string) {
 	for _, a := range left {
@@ -99,9 +111,9 @@ func (n *Net) Split(left, right []string) {
 	}
 }
 
-// Heal undoes Cut and CutOneWay between two hosts.
+// Heal undoes all cuts between two hosts.
 func (n *Net) Heal(a, b string) {
-	n.setCut(false, route{a, b}, route{b, a})
+	n.setCut(false, route{a, b}, route{b, a}, route{gossipOnly + a, b}, route{gossipOnly + b, a}, route{messagesOnly + a, b}, route{messagesOnly + b, a})
 }
 
 // HealAll undoes all cuts.
@@ -121,7 +133,8 @@ func (n *Net) setCut(cut bool, routes ...route) {
 		}
 		n.cut[r] = true
 		for s := range n.streams {
-			if s.between == r || s.between == (route{r.to, r.from}) {
+			from := strings.TrimPrefix(r.from, gossipOnly)
+			if s.between == (route{from, r.to}) || s.between == (route{r.to, from}) {
 				n.breakLocked(s)
 			}
 		}
@@ -167,8 +180,16 @@ func (n *Net) take(host string, tell bool) {
 	}
 }
 
+// What is cut alone, as it stands before the host that it goes from.
+const (
+	gossipOnly   = "gossip of "
+	messagesOnly = "messages of "
+)
+
 // passesLocked says whether what goes from one host to the other arrives.
-func (n *Net) passesLocked(from, to string) bool { return !n.cut[route{from, to}] }
+func (n *Net) passesLocked(what, from, to string) bool {
+	return !n.cut[route{from, to}] && !n.cut[route{what + from, to}]
+}
 
 // delayLocked is the latency of the next thing sent.
 func (n *Net) delayLocked() time.Duration {

@@ -178,6 +178,46 @@ func TestPartitionLongerThanTheDeadMemoryHeals(t *testing.T) {
 	})
 }
 
+// Who does not answer is told of within two probe timeouts, long before gossip has made
+// up its mind; who answers, or has gone, is not.
+func TestAskIsSoonerThanGossip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := fabric.New(4)
+		all := five(t, net)
+		silent := make(chan time.Duration, 8)
+		ask := func(i int, incarnation uint64) {
+			since := time.Now()
+			all[0].Ask(fmt.Sprint("n", i), incarnation, func(m cluster.Member) {
+				if m.Name != fmt.Sprint("n", i) || m.Address != host(i)+":8090" {
+					t.Errorf("asked of n%d, told of %+v", i, m)
+				}
+				silent <- time.Since(since)
+			})
+		}
+		ask(1, 1)
+		ask(1, 7) // nobody knows that life of it
+		time.Sleep(time.Second)
+		if n := len(silent); n != 0 {
+			t.Errorf("%d who answer or are unknown were called silent", n)
+		}
+		net.Crash(host(2))
+		ask(2, 1)
+		if took := <-silent; took != 400*time.Millisecond {
+			t.Errorf("silence was told after %v, want two probe timeouts of 200ms", took)
+		}
+		if got := all[0].show(); !strings.Contains(got, "n2#1") {
+			t.Errorf("members are %s: gossip has made up its mind already", got)
+		}
+		within(t, 10*time.Second, "n0#1 n1#1 n3#1 n4#1", all[0], all[1], all[3], all[4])
+		ask(2, 1)
+		closeAll(t, all...)
+		ask(3, 1)
+		if n := len(silent); n != 0 {
+			t.Errorf("%d were called silent that are down, or by who has closed", n)
+		}
+	})
+}
+
 func TestOneCutLinkKillsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := fabric.New(5)

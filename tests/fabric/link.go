@@ -62,7 +62,7 @@ func (n *Net) pump(r route) {
 	l.pumping = true
 	defer func() { l.pumping = false }()
 	for len(l.queue) > 0 && !l.queue[0].due.After(time.Now()) {
-		passes := n.passesLocked(hostOf(r.from), hostOf(r.to))
+		passes := n.passesLocked(messagesOnly, hostOf(r.from), hostOf(r.to))
 		if !passes && n.faults.Hold {
 			return // until the heal
 		}

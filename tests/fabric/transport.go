@@ -62,7 +62,7 @@ func (t *Transport) WriteTo(b []byte, to string) (time.Time, error) {
 	n := t.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.transports[t.Address()] != t || !n.passesLocked(t.host, hostOf(to)) || n.chanceLocked(n.faults.PacketLoss) {
+	if n.transports[t.Address()] != t || !n.passesLocked(gossipOnly, t.host, hostOf(to)) || n.chanceLocked(n.faults.PacketLoss) {
 		return now, nil
 	}
 	p := &memberlist.Packet{Buf: append([]byte(nil), b...), From: address(t.Address())}
@@ -100,7 +100,7 @@ func (t *Transport) StreamCh() <-chan net.Conn { return t.streams }
 func (t *Transport) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
 	n := t.net
 	n.mu.Lock()
-	reach := n.passesLocked(t.host, hostOf(to)) && n.passesLocked(hostOf(to), t.host)
+	reach := n.passesLocked(gossipOnly, t.host, hostOf(to)) && n.passesLocked(gossipOnly, hostOf(to), t.host)
 	delay := n.delayLocked()
 	n.mu.Unlock()
 	if !reach {

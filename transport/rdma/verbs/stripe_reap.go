@@ -104,7 +104,7 @@ func (st *stripe) destroy() {
 	st.using.Lock()
 	st.destroyed = true
 	st.using.Unlock()
-	for pause := destroyPause; ; pause = min(2*pause, time.Second) {
+	for pause := destroyPause; ; pause = min(2*pause, destroyPauseMost) {
 		err := st.queue.destroy()
 		if err == nil {
 			break
@@ -145,8 +145,11 @@ func (st *stripe) use(call func() error) error {
 	return call()
 }
 
-// destroyPause is how long destroy rests at first.
-const destroyPause = 10 * time.Millisecond
+// destroyPause is how long destroy rests at first, destroyPauseMost later.
+const (
+	destroyPause     = 10 * time.Millisecond
+	destroyPauseMost = time.Second
+)
 
 // reads reports whether the device may still read a source of the write.
 func (st *stripe) reads(w *write) bool {
