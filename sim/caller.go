@@ -23,6 +23,7 @@ type request struct {
 	cuts     []uint64 // where chunks end
 	legs     []*leg   // of this attempt
 	over     bool
+	mistaken bool // its caller was wrong in this attempt
 	mustLand bool // nothing is wrong any more: it completes
 }
 
@@ -67,7 +68,7 @@ func (w *world) newRequest(number uint64) *request {
 func (r *request) begin() {
 	w := r.w
 	r.attempt++
-	r.legs = nil
+	r.legs, r.mistaken = nil, false
 	w.result.Rooms++
 	id := messages.RoomID{Room: r.number, Attempt: r.attempt}
 	w.tell("", "", id.String(), "begins: %d tokens, of which %d are there", r.length, r.prefix)
@@ -125,10 +126,14 @@ func (l *leg) compute() {
 			write := func() {
 				l.engine.eachRow(r.place, c.From, c.To, func(row kv.Row, b []byte) { fill(b, l.id, row) })
 				if c.Last {
+					l.engine.eachState(r.place, l.length, func(row kv.Row, b []byte) { fill(b, l.id, row) })
 					l.engine.stampMeta(r.place.MetaRow, l.id)
 				}
 			}
 			l.next++
+			if !w.calm && w.plan.has(callerErrors) && w.chance(8) == 0 {
+				c = l.mistaken(c)
+			}
 			if w.bug("before-computed") && w.chance(4) == 0 {
 				r.step(c)
 				w.after(5*time.Millisecond, func() {
@@ -143,6 +148,27 @@ func (l *leg) compute() {
 			l.compute()
 		})
 	})
+}
+
+// mistaken is what a caller that is wrong says: a chunk that leaves a gap, or is there
+// already, or ends the request early or late. No such room may complete with what was
+// never said.
+func (l *leg) mistaken(c transfer.Chunk) transfer.Chunk {
+	w := l.request.w
+	w.covered.add(coverMistake)
+	l.request.mistaken = true
+	switch w.chance(4) {
+	case 0:
+		c.From++
+	case 1:
+		c.From -= min(c.From, 1+uint64(w.chance(3)))
+	case 2:
+		c.To += 1 + uint64(w.chance(3))
+	default:
+		c.Last = !c.Last
+	}
+	w.tell(l.host.name, "", l.id.String(), "its caller says tokens %d to %d, last %v, by mistake", c.From, c.To, c.Last)
+	return c
 }
 
 // fill is what prefill computes: it differs by room, attempt and place, and has none of
@@ -251,12 +277,14 @@ func (r *room) check(when string) {
 		return
 	}
 	want := make([]byte, 8)
-	r.engine.eachRow(r.place, r.leg.prefix, r.leg.length, func(row kv.Row, b []byte) {
+	same := func(row kv.Row, b []byte) {
 		fill(want[:len(b)], r.id, row)
 		if !bytes.Equal(b, want[:len(b)]) {
-			w.fail("wrong-bytes", "%s, %s of room %s: %s of layer %d, head %d, token %d is %x, want %x",
+			w.fail("wrong-bytes", "%s, %s of room %s: %s of layer %d, head %d, row %d is %x, want %x",
 				when, r.who(), r.id, row.Component.Name, row.Layer, row.Head, row.Row, b, want[:len(b)])
 		}
-	})
+	}
+	r.engine.eachRow(r.place, r.leg.prefix, r.leg.length, same)
+	r.engine.eachState(r.place, r.leg.length, same)
 	w.covered.add(coverChecked)
 }

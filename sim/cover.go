@@ -7,10 +7,15 @@ const (
 	coverCutMessage thing = iota
 	coverLostMessage
 	coverTwice
+	coverOld
 	coverDisconnect
 	coverLostPiece
 	coverLostAck
 	coverLatePiece
+	coverLateArrival
+	coverLostArrival
+	coverUnknown
+	coverMistake
 	coverSlowFence
 	coverStuckGrant
 	coverQuarantine
@@ -20,8 +25,8 @@ const (
 
 func (t thing) String() string {
 	return [...]string{
-		"messages that a cut lost", "messages lost", "messages twice", "sessions broken", "writes lost", "writes landed and not answered",
-		"writes landed late", "slow fences", "grants left open", "pages quarantined", "receivers checked byte by byte",
+		"messages that a cut lost", "messages lost", "messages twice", "messages again, seconds later", "sessions broken", "writes lost", "writes landed and not answered",
+		"writes landed late", "arrivals told late", "arrivals lost by a fence", "writes unknown in a session that goes on", "mistakes of callers", "slow fences", "grants left open", "pages quarantined", "receivers checked byte by byte",
 	}[t]
 }
 

@@ -95,8 +95,8 @@ func (e *engine) holding() string {
 		return fmt.Sprintf("the pages of room %s are not freed", e.held[0].id)
 	case e.waiting.Len() > 0:
 		return "somebody waits for pages"
-	case free != total:
-		return fmt.Sprintf("%d of %d pages are free", free, total)
+	case free != total-e.taken:
+		return fmt.Sprintf("%d of %d pages are free", free, total-e.taken)
 	}
 	return ""
 }

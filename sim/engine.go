@@ -30,6 +30,7 @@ type engine struct {
 	kv       *kv.Engine
 	memory   []byte
 	pools    *actors.Pools
+	taken    uint32 // pages that are nobody's of this day
 	records  *actors.Records
 	early    *transfer.EarlyVotes
 	serving  bool
@@ -48,9 +49,37 @@ func newEngine(p *process, id messages.Engine, prefill bool, i *kv.Instance, k *
 		p: p, name: p.id.Name + "/" + id.Rank.String(), id: id, prefill: prefill, instance: i, kv: k, memory: make([]byte, k.RegionBytes[0]),
 		pools: actors.NewPools(i, id.Rank, k.Meta.Rows), records: actors.NewRecords(256, time.Minute), early: transfer.NewEarlyVotes(p.w.plan.limits),
 	}
+	if p.w.plan.scattered {
+		e.scatter()
+	}
 	e.queued = alarm{p: p, due: e.waiting.Due, tick: e.serve}
 	e.poison(e.memory)
 	return e
+}
+
+// scatters is how many pages somebody else has for the whole day, on a day on which the
+// free ones are scattered: a run of two, one that is taken, and so on.
+const scatters = 3
+
+func (e *engine) scatter() {
+	tokens := uint64(decodePageTokens)
+	if e.prefill {
+		tokens = prefillPageTokens
+	}
+	var free []kv.Placement
+	for range scatters {
+		two, ok := e.pools.Take(0, 2*tokens)
+		if !ok {
+			break
+		}
+		free = append(free, two)
+		if _, ok = e.pools.Take(0, tokens); ok {
+			e.taken++
+		}
+	}
+	for _, at := range free {
+		e.pools.Give(at)
+	}
 }
 
 func (e *engine) poison(b []byte) {
@@ -490,6 +519,7 @@ func (e *engine) giveBack(r *room) {
 	r.holding = false
 	e.held = slices.DeleteFunc(e.held, func(x *room) bool { return x == r })
 	e.eachRow(r.place, 0, tokensMost, func(_ kv.Row, b []byte) { e.poison(b) })
+	e.eachState(r.place, tokensMost, func(_ kv.Row, b []byte) { e.poison(b) })
 	e.pools.Give(r.place)
 	if !e.p.w.bug("waiters-forgotten") {
 		e.serve()
@@ -499,6 +529,11 @@ func (e *engine) giveBack(r *room) {
 // eachRow visits the rows of a placement.
 func (e *engine) eachRow(at kv.Placement, from, to uint64, visit func(kv.Row, []byte)) {
 	e.instance.EachRow(e.id.Rank, &at, from, to, func(row kv.Row) { visit(row, e.memory[row.Offset:][:row.Component.HeadBytes]) })
+}
+
+// eachState visits the state of a request.
+func (e *engine) eachState(at kv.Placement, length uint64, visit func(kv.Row, []byte)) {
+	e.instance.EachState(e.id.Rank, at.Slot, length, func(row kv.Row) { visit(row, e.memory[row.Offset:][:row.Component.HeadBytes]) })
 }
 
 func (e *engine) metaRow(i uint32) []byte {

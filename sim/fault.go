@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -32,13 +33,18 @@ const (
 	slowHost                       // a receiver takes long
 	holdPages                      // callers free late, so pools are full
 	otherVersion                   // a process comes back that speaks another protocol version
+	cutLink                        // one link of several, all of it, both ways
+	nicLoss                        // a host's network card loses its link: sessions break
+	oldMessages                    // messages come once more, seconds later
+	callerErrors                   // callers say chunks that cannot be
 	faultKinds
 )
 
 func (k faultKind) String() string {
 	return [...]string{
 		"cut control", "cut data", "cut gossip", "partition", "cut host", "crash", "pause", "clock jump", "drop session", "stray fence", "abort",
-		"preempt", "lost writes", "lost acks", "late writes", "slow receiver", "full pools", "other version",
+		"preempt", "lost writes", "lost acks", "late writes", "slow receiver", "full pools", "other version", "cut link", "nic loss", "old messages",
+		"caller errors",
 	}[k]
 }
 
@@ -48,7 +54,17 @@ func (p *plan) has(k faultKind) bool { return slices.Contains(p.kinds, k) }
 // always are the kinds that are there all the time, not once.
 func (k faultKind) always() bool {
 	switch k {
-	case lostPieces, lostAcks, latePieces, slowHost, holdPages:
+	case lostPieces, lostAcks, latePieces, slowHost, holdPages, oldMessages, callerErrors:
+		return true
+	}
+	return false
+}
+
+// apart says whether nodes may lose sight of each other by it, so that one of them
+// cannot hear how a room ended.
+func (k faultKind) apart() bool {
+	switch k {
+	case cutControlWay, cutGossipWay, partition, cutHost, crash, pause, clockJump, otherVersion, cutLink:
 		return true
 	}
 	return false
@@ -132,6 +148,15 @@ func (w *world) strike(n int, k faultKind, a, b *host, d time.Duration) {
 		w.cutAll(func(x, y *host, _ plane) bool { return side(x) != side(y) }, d)
 	case cutHost:
 		w.cutAll(func(x, y *host, p plane) bool { return p != data && (x == a || y == a) }, d)
+	case cutLink:
+		w.cutAll(func(x, y *host, _ plane) bool { return x == a && y == b || x == b && y == a }, d)
+	case nicLoss:
+		w.cutAll(func(x, y *host, p plane) bool { return p == data && (x == a || y == a) }, d)
+		if a.now != nil {
+			for _, s := range slices.Clone(a.now.card.sessions) {
+				s.disconnect(errors.New("the port is down"))
+			}
+		}
 	case crash, otherVersion:
 		if a.now == nil {
 			return

@@ -64,12 +64,17 @@ func (w *world) transmit(from *process, address string, e *messages.Envelope) {
 			times = 2
 		}
 	}
+	arrive := func() {
+		if p := w.at[address]; p != nil {
+			p.do(func() { p.arrive(e) })
+		}
+	}
 	for range times {
-		w.after(w.latency(), func() {
-			if p := w.at[address]; p != nil {
-				p.do(func() { p.arrive(e) })
-			}
-		})
+		w.after(w.latency(), arrive)
+	}
+	if !w.calm && w.plan.old > 0 && w.chance(1000) < w.plan.old {
+		w.covered.add(coverOld)
+		w.after(w.between(300*time.Millisecond, 6*time.Second), arrive)
 	}
 }
 

@@ -24,7 +24,9 @@ type plan struct {
 	calmAt          time.Duration // faults are over
 	kinds           []faultKind   // that may happen
 	faults          int
-	loss, twice     int // of 1000 messages, while it is not calm
+	loss, twice     int  // of 1000 messages, while it is not calm
+	old             int  // of 1000 that come again, seconds later
+	scattered       bool // the free pages of a pool are in no order
 	slowest         time.Duration
 	cut             cuts // as it is now
 	slowReceiver    int  // index of a host; -1: none
@@ -51,23 +53,25 @@ func (p plan) String() string {
 		p.requests, p.busyFor, p.faults, strings.Join(names, ", "), p.loss, p.twice, p.slowest)
 }
 
-// The model is small, and has one of each: heads that are split, and one that is
-// replicated.
+// The model is small, and has one of each: heads that are split, one that is
+// replicated, rows of more than a token, and state.
 var model = kv.Model{ID: "m", Components: []kv.Component{
 	{Name: "k", Kind: kv.Paged, Layers: []int{0, 1}, Heads: 2, HeadBytes: 2, DType: kv.UINT8},
 	{Name: "latent", Kind: kv.Paged, Layers: []int{0, 1}, Heads: 1, HeadBytes: 3, DType: kv.UINT8},
+	{Name: "index", Kind: kv.Paged, Layers: []int{1}, Heads: 1, HeadBytes: 2, RowTokens: 2, DType: kv.UINT8},
+	{Name: "state", Kind: kv.Slot, Layers: []int{0}, Heads: 2, HeadBytes: 2, DType: kv.UINT8},
 }}
 
 const (
 	prefillPageTokens = 4
 	decodePageTokens  = 2
 	tokensMost        = 12 // of a request
-	metaRows          = 8
+	metaRows          = 8 + scatters
 	metaRowBytes      = 16
 )
 
 // shapes are tp and pp of a side, the small ones more often.
-var shapes = [][2]int{{1, 1}, {1, 1}, {1, 1}, {2, 1}, {1, 2}, {2, 1}}
+var shapes = [][2]int{{1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, {2, 1}, {2, 1}, {2, 1}, {1, 2}, {1, 2}, {2, 2}}
 
 // limitsOf are those of rooms, shorter than the defaults so that a day is short, with
 // the same relations between them; now and then the defaults themselves.
@@ -96,6 +100,10 @@ func draw(rng *rand.Rand) plan {
 	p.prefill = kv.Deployment{Model: model, TP: a[0], PP: a[1], DP: 1, PageTokens: prefillPageTokens, Layout: kv.NHD, MetaRows: metaRows, MetaRowBytes: metaRowBytes}
 	p.decode = kv.Deployment{Model: model, TP: b[0], PP: b[1], DP: 1, PageTokens: decodePageTokens, Layout: kv.HND, MetaRows: metaRows, MetaRowBytes: metaRowBytes}
 	p.pages = [2]uint32{uint32(4 + rng.IntN(6)), uint32(7 + rng.IntN(12))}
+	if p.scattered = rng.IntN(2) == 0; p.scattered {
+		p.pages[0] += scatters
+		p.pages[1] += scatters
+	}
 	p.fit = kv.MatchDeployments(&p.prefill, &p.decode, p.pages[0], p.pages[1])
 	if !p.fit.Compatible() {
 		panic(fmt.Sprint(p.fit.Reasons()))
@@ -123,9 +131,11 @@ func draw(rng *rand.Rand) plan {
 	p.requests = 1 + rng.IntN(6)
 	p.busyFor = time.Duration(500+rng.IntN(3000)) * time.Millisecond
 	p.calmAt = p.busyFor + time.Duration(500+rng.IntN(4000))*time.Millisecond
-	// Swarm: each day has some kinds of faults, and not the others.
+	// Swarm: each day has some kinds of faults, and not the others. Some have none, or
+	// few: what fails on them has no excuse.
+	rare := []int{4, 4, 4, 12, 0}[rng.IntN(5)]
 	for k := range faultKinds {
-		if rng.IntN(4) == 0 {
+		if rare > 0 && rng.IntN(rare) == 0 {
 			p.kinds = append(p.kinds, k)
 		}
 	}
@@ -137,6 +147,9 @@ func draw(rng *rand.Rand) plan {
 	}
 	if rng.IntN(3) == 0 {
 		p.twice = rng.IntN(200)
+	}
+	if p.has(oldMessages) {
+		p.old = 1 + rng.IntN(60)
 	}
 	p.slowest = []time.Duration{2 * time.Millisecond, 2 * time.Millisecond, 20 * time.Millisecond, 400 * time.Millisecond}[rng.IntN(4)]
 	slices.Sort(p.kinds)
