@@ -1,0 +1,25 @@
+// Planted plays days until one goes wrong, and says which and how: "seed rule: text".
+// The test of planted faults builds it from changed sources.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"strings"
+
+	"kvferry/sim"
+)
+
+func main() {
+	days := flag.Uint64("days", 10_000, "how many days are played, from seed 1 on")
+	flag.Parse()
+	sim.Many(context.Background(), 1, *days, sim.Options{}, func(r sim.Result) bool {
+		if r.Failed == nil {
+			return true
+		}
+		text, _, _ := strings.Cut(r.Failed.Text, "\n")
+		fmt.Printf("%d %s: %s\n", r.Seed, r.Failed.Rule, text)
+		return false
+	})
+}
