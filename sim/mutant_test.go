@@ -19,6 +19,7 @@ type mutant struct {
 	name  string
 	rule  string // section of protocol.md, and what is left out
 	edits []edit
+	bug   string // a fault of the world that is planted too; see Bugs
 
 	// why it is not found: which other rule keeps the same promise, what the days lack, or
 	// that nothing needs the rule. "": it has to be found.
@@ -51,7 +52,7 @@ func TestPlantedInMachines(t *testing.T) {
 		t.Skip("takes two minutes on two idle cores: KVFERRY_PLANTED=1")
 	}
 	binary := buildMutants(t, mutants())
-	if got := playMutant(t, binary, "", mutantFew); got != "" {
+	if got := playMutant(t, binary, mutant{}, mutantFew); got != "" {
 		t.Fatalf("without a mutant: %s", got)
 	}
 	for _, m := range mutants() {
@@ -61,7 +62,7 @@ func TestPlantedInMachines(t *testing.T) {
 				days = mutantFew
 			}
 			began := time.Now()
-			got := playMutant(t, binary, m.name, days)
+			got := playMutant(t, binary, m, days)
 			took := time.Since(began).Round(100 * time.Millisecond)
 			switch {
 			case got != "" && m.why != "":
@@ -133,12 +134,12 @@ func buildMutants(t *testing.T, all []mutant) string {
 }
 
 // playMutant is the first bad day of a mutant, "" for none.
-func playMutant(t *testing.T, binary, name string, days int) string {
+func playMutant(t *testing.T, binary string, m mutant, days int) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), mutantLimit)
 	defer cancel()
-	play := exec.CommandContext(ctx, binary, fmt.Sprintf("-days=%d", days))
-	play.Env = append(os.Environ(), plantedEnv+"="+name, "GOGC=400", fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0)))
+	play := exec.CommandContext(ctx, binary, fmt.Sprintf("-days=%d", days), "-bug="+m.bug)
+	play.Env = append(os.Environ(), plantedEnv+"="+m.name, "GOGC=400", fmt.Sprintf("GOMAXPROCS=%d", runtime.GOMAXPROCS(0)))
 	out, err := play.Output()
 	if ctx.Err() != nil {
 		return "loops: no day after that ends"

@@ -121,6 +121,43 @@ var linkMutants = []mutant{
 		},
 	},
 	{
+		name: "old-answer-taken-unnoticed", rule: "§2.3: old-answer-taken, and moved-on-unnoticed",
+		edits: []edit{
+			{"pairing/link_hello.go", "case l.phase == proposing && l.oursIn(g) == l.nonce && g.Number > l.top:", "case l.phase == proposing && g.Number > l.top:"},
+			{"pairing/link_live.go", "} else if l.agreed() && p.GetGeneration().Rdma() != l.gen {", "} else if l.agreed() && l.closed {"},
+			{"pairing/link_live.go", "if l.agreed() && p.GetSequence() >= l.firstPing && p.GetGeneration().Rdma() != l.gen {", "if l.agreed() && l.closed {"},
+		},
+	},
+	{
+		name: "moved-on-unnoticed-without-limit", rule: "§2.3, §7: moved-on-unnoticed, and no-connect-limit",
+		edits: []edit{
+			{"pairing/link.go", "\tcase answering, connecting:\n\t\tif due(l.limitAt) {\n\t\t\tl.onLimit()\n\t\t}\n", ""},
+			{"pairing/link.go", "\tcase answering, connecting:\n\t\td = earlier(d, l.limitAt)\n", ""},
+			{"pairing/link_live.go", "} else if l.agreed() && p.GetGeneration().Rdma() != l.gen {", "} else if l.agreed() && l.closed {"},
+			{"pairing/link_live.go", "if l.agreed() && p.GetSequence() >= l.firstPing && p.GetGeneration().Rdma() != l.gen {", "if l.agreed() && l.closed {"},
+		},
+	},
+	{
+		name: "answer-once-without-limit", rule: "§1.4, §7: answer-not-repeated, and no-connect-limit",
+		edits: []edit{
+			{"pairing/link.go", "\tcase answering, connecting:\n\t\tif due(l.limitAt) {\n\t\t\tl.onLimit()\n\t\t}\n", ""},
+			{"pairing/link.go", "\tcase answering, connecting:\n\t\td = earlier(d, l.limitAt)\n", ""},
+			{"pairing/link_hello.go", "\t\tl.sayAck() // it did not hear our answer\n", ""},
+		},
+	},
+	{
+		name: "fence-not-wanted-nor-quiet", rule: "§6.2, §6.4: fence-not-wanted, and quiet-not-heard",
+		edits: []edit{
+			{"pairing/link_session.go", "case l.opened && (whichever || ev.Generation == l.gen):\n\t\tl.drop", "case l.opened && (whichever || ev.Generation == l.gen):\n\t\treturn\n\tcase l.closed:\n\t\tl.drop"},
+			{"transfer/receiver_drain.go", "\t\tw.quiet, w.unknown = true, list\n", "\t\tw.unknown = list\n"},
+		},
+	},
+	{
+		name: "any-life-taken", rule: "§1.1: other-life-taken, and an engine takes what is for another incarnation of it",
+		bug:   "target-incarnation",
+		edits: []edit{{"pairing/link_envelope.go", "if from != l.c.Peer || to != l.c.Self {", "if from.Name != l.c.Peer.Name || to.Name != l.c.Self.Name {"}},
+	},
+	{
 		name: "never-suspect", rule: "§2.4: a pair that misses answers is not suspect",
 		edits: []edit{{"pairing/link_live.go", "l.missed >= l.c.Limits.SuspectAfter && l.greeted {", "l.missed >= l.c.Limits.SuspectAfter && l.closed {"}},
 	},
@@ -213,6 +250,13 @@ var directoryMutants = []mutant{
 	{
 		name: "old-word-counts", rule: "§2.1: the newest word does not count, but the one that comes last",
 		edits: []edit{{"pairing/pair.go", "if known.GetSequence() < w.GetSequence() {", "if known == nil || w != nil {"}},
+	},
+	{
+		name: "old-word-of-lower-number", rule: "§2.1, §1.2: old-word-counts, and lower-numbers-taken",
+		edits: []edit{
+			{"pairing/pair.go", "if known.GetSequence() < w.GetSequence() {", "if known == nil || w != nil {"},
+			{"pairing/link_envelope.go", "if e.GetNumber() <= l.taken || l.phase == ended", "if l.phase == ended"},
+		},
 	},
 	{
 		name: "forgetting-not-noticed", rule: "§2.1: a node that has forgotten our catalog is not told again",

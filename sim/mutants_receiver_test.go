@@ -193,6 +193,35 @@ var receiverMutants = []mutant{
 		edits: []edit{{"transfer/receiver_drain.go", "\tr.fenceBy.set(r.now.Add(r.limits.Drain))\n", "\tr.fenceBy.clear()\n"}},
 	},
 	{
+		name: "quiet-nor-limit", rule: "§6.2, §7: quiet-not-heard, and no-drain-limit",
+		edits: []edit{
+			{"transfer/receiver_drain.go", "\t\tw.quiet, w.unknown = true, list\n", "\t\tw.unknown = list\n"},
+			{"transfer/receiver_drain.go", "\tr.fenceBy.set(r.now.Add(r.limits.Drain))\n", "\tr.fenceBy.clear()\n"},
+		},
+	},
+	{
+		name: "loss-nor-limit", rule: "§6.3, §7: lost-writer-not-fenced, and no-drain-limit",
+		edits: []edit{
+			{"transfer/receiver_drain.go", "if r.state == ReceiverDraining && w.lost && w.state == grantOpen {", "if r.state < 0 {"},
+			{"transfer/receiver_drain.go", "\tr.fenceBy.set(r.now.Add(r.limits.Drain))\n", "\tr.fenceBy.clear()\n"},
+		},
+	},
+	{
+		name: "quiet-nor-loss-nor-limit", rule: "§6.2, §6.3, §7: quiet-not-heard, lost-writer-not-fenced and no-drain-limit",
+		edits: []edit{
+			{"transfer/receiver_drain.go", "if r.state == ReceiverDraining && w.lost && w.state == grantOpen {", "if r.state < 0 {"},
+			{"transfer/receiver_drain.go", "\t\tw.quiet, w.unknown = true, list\n", "\t\tw.unknown = list\n"},
+			{"transfer/receiver_drain.go", "\tr.fenceBy.set(r.now.Add(r.limits.Drain))\n", "\tr.fenceBy.clear()\n"},
+		},
+	},
+	{
+		name: "fence-nor-late-close", rule: "§6.3, §6.4: fence-not-heard, and late-close-ignored",
+		edits: []edit{
+			{"transfer/receiver_drain.go", "if w.state == grantOpen && r.state == ReceiverDraining {\n\t\t\tw.state = grantClosed", "if w.state == grantOpen && r.state < 0 {\n\t\t\tw.state = grantClosed"},
+			{"transfer/receiver_drain.go", "w.state == grantOpen && ev.Closed // what", "w.state == grantOpen && ev.Closed && r.state < 0 // what"},
+		},
+	},
+	{
 		name: "no-wait-limit", rule: "§7: R waits for prefill without a limit",
 		edits: []edit{{"transfer/receiver.go", "return earliest(r.deadlines(), r.waitBy.at, r.stallBy.at, r.fenceBy.at)", "if r.waitBy.isSet() {\n\t\tr.waitBy.set(r.now.Add(time.Hour))\n\t}\n\treturn earliest(r.deadlines(), r.waitBy.at, r.stallBy.at, r.fenceBy.at)"}},
 	},

@@ -65,6 +65,17 @@ var senderMutants = []mutant{
 		edits: []edit{{"transfer/sender_end.go", "for _, g := range ev.Unknown {", "for _, g := range ev.Unknown[:0] {"}},
 	},
 	{
+		name: "unknown-not-kept", rule: "§6.2: the generation of an unknown write is not kept for quiet",
+		edits: []edit{{"transfer/sender_write.go", "\t\tt.unknown = addGeneration(t.unknown, ev.Generation)\n", ""}},
+	},
+	{
+		name: "unknown-nowhere", rule: "§6.2: unknown-not-kept, and quiesced-list-dropped",
+		edits: []edit{
+			{"transfer/sender_write.go", "\t\tt.unknown = addGeneration(t.unknown, ev.Generation)\n", ""},
+			{"transfer/sender_end.go", "for _, g := range ev.Unknown {", "for _, g := range ev.Unknown[:0] {"},
+		},
+	},
+	{
 		name: "quiet-once", rule: "§1.4: quiet is said once",
 		edits: []edit{{"transfer/sender_end.go", "s.repeat(t.receiver, topicQuiet, rdma.GrantID{}, &messages.Quiet{Unknown: wireGenerations(t.unknown)})", "s.send(t.receiver, &messages.Quiet{Unknown: wireGenerations(t.unknown)})"}},
 	},
@@ -241,6 +252,13 @@ var senderMutants = []mutant{
 	{
 		name: "no-linger-limit", rule: "§7: a room that has ended tells without a limit, on either side",
 		edits: []edit{{"transfer/party.go", "return earliest(p.wordBy.at, p.voteBy.at, p.localBy.at, p.lingerBy.at, p.absoluteBy.at, p.box.next())", "if p.lingerBy.isSet() {\n\t\tp.lingerBy.set(p.now.Add(time.Hour))\n\t}\n\treturn earliest(p.wordBy.at, p.voteBy.at, p.localBy.at, p.lingerBy.at, p.absoluteBy.at, p.box.next())"}},
+	},
+	{
+		name: "lost-peer-resent-without-limit", rule: "§1.4, §7: lost-peer-resent, and no-linger-limit",
+		edits: []edit{
+			{"transfer/outbox.go", "\to.drop(func(k outKey) bool { return k.to != peer })\n", ""},
+			{"transfer/party.go", "return earliest(p.wordBy.at, p.voteBy.at, p.localBy.at, p.lingerBy.at, p.absoluteBy.at, p.box.next())", "if p.lingerBy.isSet() {\n\t\tp.lingerBy.set(p.now.Add(time.Hour))\n\t}\n\treturn earliest(p.wordBy.at, p.voteBy.at, p.localBy.at, p.lingerBy.at, p.absoluteBy.at, p.box.next())"},
+		},
 	},
 	{
 		name: "no-local-limit", rule: "§7: the answer of the own node is waited for without a limit, on either side",

@@ -13,8 +13,9 @@ import (
 
 func main() {
 	days := flag.Uint64("days", 10_000, "how many days are played, from seed 1 on")
+	bug := flag.String("bug", "", "a fault of the world that is planted too")
 	flag.Parse()
-	sim.Many(context.Background(), 1, *days, sim.Options{}, func(r sim.Result) bool {
+	sim.Many(context.Background(), 1, *days, sim.Options{Bug: *bug}, func(r sim.Result) bool {
 		if r.Failed == nil {
 			return true
 		}
