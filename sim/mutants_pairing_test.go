@@ -249,12 +249,12 @@ var directoryMutants = []mutant{
 	},
 	{
 		name: "old-word-counts", rule: "§2.1: the newest word does not count, but the one that comes last",
-		edits: []edit{{"pairing/pair.go", "if known.GetSequence() < w.GetSequence() {", "if known == nil || w != nil {"}},
+		edits: []edit{{"pairing/pair.go", "d.unchanged = known.GetSequence() >= w.GetSequence()", "d.unchanged = false"}},
 	},
 	{
 		name: "old-word-of-lower-number", rule: "§2.1, §1.2: old-word-counts, and lower-numbers-taken",
 		edits: []edit{
-			{"pairing/pair.go", "if known.GetSequence() < w.GetSequence() {", "if known == nil || w != nil {"},
+			{"pairing/pair.go", "d.unchanged = known.GetSequence() >= w.GetSequence()", "d.unchanged = false"},
 			{"pairing/link_envelope.go", "if e.GetNumber() <= l.taken || l.phase == ended", "if l.phase == ended"},
 		},
 	},
