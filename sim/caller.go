@@ -226,7 +226,7 @@ func (l *leg) end(complete bool) {
 	switch {
 	case whole:
 		r.over = true
-	case r.mustLand:
+	case r.mustLand || w.plan.mild():
 		w.fail("not-complete", "room %d failed although nothing is wrong", r.number)
 	case int(r.attempt) < attemptsMost && !w.calm:
 		w.after(w.between(10*time.Millisecond, 400*time.Millisecond), r.begin)
@@ -255,7 +255,12 @@ func (w *world) truth(id messages.RoomID) *truth {
 // heard checks that a room has one outcome, and that a complete one has the right bytes.
 func (t *truth) heard(r *room, f transfer.Finish) {
 	switch {
-	case f.Excused, r.engine.prefill && !r.granted, f.Outcome.GetCause().GetKind() == messages.CauseKind_CAUSE_UNKNOWN_OUTCOME:
+	case f.Outcome.GetCause().GetKind() == messages.CauseKind_CAUSE_UNKNOWN_OUTCOME:
+		if !slices.ContainsFunc(t.w.plan.kinds, faultKind.apart) {
+			t.w.fail("unknown-outcome", "%s does not know how room %s ended, and no connection has ended", r.who(), t.id)
+		}
+		return
+	case f.Excused, r.engine.prefill && !r.granted:
 		return
 	case f.Outcome.GetComplete():
 		t.complete = r.who()

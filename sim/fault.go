@@ -60,11 +60,12 @@ func (k faultKind) always() bool {
 	return false
 }
 
-// apart says whether nodes may lose sight of each other by it, so that one of them
-// cannot hear how a room ended.
+// apart says whether a pair of nodes may have no connection by it, so that one of them
+// does not hear how a room ended.
 func (k faultKind) apart() bool {
 	switch k {
-	case cutControlWay, cutGossipWay, partition, cutHost, crash, pause, clockJump, otherVersion, cutLink:
+	case cutControlWay, cutGossipWay, partition, cutHost, crash, pause, clockJump, otherVersion, cutLink,
+		cutDataWay, nicLoss, dropSession, strayFence, lostPieces, lostAcks, latePieces: // their sessions end
 		return true
 	}
 	return false
