@@ -18,10 +18,14 @@ var senderMutants = []mutant{
 		},
 	},
 	{
+		name: "partial-not-counted", rule: "§5.1: done leaves out what landed of unknown writes",
+		edits: []edit{{"transfer/sender_write.go", "addCapped(counts[i].arrivals, countOf(t.partial, counts[i].stripe))", "addCapped(counts[i].arrivals, 0)"}},
+	},
+	{
 		name: "unknown-is-landed", rule: "§4.4: unknown counts as landed",
 		edits: []edit{
 			{"transfer/sender_write.go", "case rdma.Landed:", "case rdma.Landed, rdma.Unknown:"},
-			{"transfer/sender_write.go", "\tcase rdma.Unknown:\n\t\tt.unknown = addGeneration(t.unknown, ev.Generation)\n\t\tw.state = writeUnknown\n\t\ts.repost(w)\n", ""},
+			{"transfer/sender_write.go", "\tcase rdma.Unknown:\n\t\tt.unknown = addGeneration(t.unknown, ev.Generation)\n\t\tfor _, a", "\tcase 0:\n\t\tfor _, a"},
 		},
 	},
 	{
