@@ -147,9 +147,11 @@ func (c *conn) settle(number uint64, status uint8) error {
 	c.inFlight -= done.bytes
 	w := done.write
 	w.inFlight--
-	if status == statusLanded {
+	switch {
+	case w.ended: // and is told of, with what was known by then
+	case status == statusLanded:
 		w.landed[c.stripe]++
-	} else {
+	default:
 		w.refused = true
 	}
 	ends := !w.ended && w.inFlight == 0 && (w.cut || w.refused)
